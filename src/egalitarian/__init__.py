@@ -1,0 +1,45 @@
+"""Egalitarian gradient descent for PyTorch: every principal direction of a gradient moves at the same speed."""
+
+from egalitarian.apply import State, equalize_
+from egalitarian.attach import Attachment, attach
+from egalitarian.kernels import normalize, polar, polar_lowrank
+from egalitarian.optim import EGD
+from egalitarian.select import Plan, matrices
+from egalitarian.spectrum import Spectrum, spectrum
+from egalitarian.transforms import (
+    GrokfastEMA,
+    GrokfastMA,
+    Identity,
+    LowRankPolar,
+    Momentum,
+    Natural,
+    NeuronNorm,
+    Polar,
+)
+from egalitarian.until import Until
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EGD",
+    "Attachment",
+    "GrokfastEMA",
+    "GrokfastMA",
+    "Identity",
+    "LowRankPolar",
+    "Momentum",
+    "Natural",
+    "NeuronNorm",
+    "Plan",
+    "Polar",
+    "Spectrum",
+    "State",
+    "Until",
+    "attach",
+    "equalize_",
+    "matrices",
+    "normalize",
+    "polar",
+    "polar_lowrank",
+    "spectrum",
+]

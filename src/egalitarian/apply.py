@@ -1,0 +1,249 @@
+"""`equalize_`, and the one room that writes gradients: check, decay, transform, guard, write back.
+
+Each parameter goes down the whole chain of transforms by itself, so no more than one is ever held twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from egalitarian.kernels import RTOL, Precision
+from egalitarian.select import Entry, Plan
+from egalitarian.transforms import (
+    ElementwiseTransform,
+    MatrixTransform,
+    Memory,
+    Polar,
+    Site,
+    Transform,
+    as_chain,
+    beside,
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """What a chain of transforms remembers between steps: a plain value, handed in and out.
+
+    Exact EGD remembers nothing but the count of steps. Nothing in a state is ever changed in place.
+    """
+
+    step: int = 0
+    tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """By parameter name, then by `"<place in the chain>.<what>"`."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one pass is to be made; the doors differ in nothing else."""
+
+    chain: tuple[Transform, ...]
+    active: bool | Tensor = True
+    """A bool, or one per element of the stack; where False the gradient stays plain and the memory stands still."""
+    decay: Callable[[Entry], float] | None = None
+    """Weight decay to add before the transforms, by parameter; asked only for parameters that are taken."""
+    grad_scale: Tensor | None = None
+    """What the gradients have been multiplied by, and must be again afterwards."""
+    compute: Precision | None = None
+    on_nonfinite: str = "keep"
+    observe: Callable[[str, Tensor], None] | None = None
+    """Is shown every matrix before it is transformed."""
+
+
+def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), *, state: State | None = None) -> State:
+    """Transforms the gradients of the plan's parameters in place, between `backward()` and `step()`.
+
+    As `torch.nn.utils.clip_grad_norm_` is used, and after it. Elementwise transforms act on every parameter that the plan
+    lists, taken or left. Parameters without a gradient are not touched; a gradient with a NaN or an Inf stays as it is.
+
+    Args:
+        plan: from `matrices(model)`.
+        transform: one transform, or a sequence applied in order.
+        state: what the last call returned; None starts anew. Only randomized and stateful transforms need it.
+
+    >>> layer = torch.nn.Linear(3, 2)
+    >>> layer(torch.randn(5, 3)).square().sum().backward()
+    >>> state = equalize_(matrices(layer))
+    >>> torch.linalg.svdvals(layer.weight.grad).round(decimals=4)
+    tensor([1., 1.])
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan must be a Plan, got {type(plan).__name__}; make one with matrices(model)")
+    chain = as_chain(transform)
+    check_chain(chain, plan.entries, plan.stack)
+    active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool)
+    after: State = transform_gradients(plan.entries, Settings(chain, active=active), state or State())
+    return after
+
+
+def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int | None) -> None:
+    """Raises what is knowable before the first step: a rank too large, an unstackable parameter, DTensors."""
+    for entry in entries:
+        if entry.taken:
+            refuse_distributed(entry)
+        for transform in chain:
+            if isinstance(transform, MatrixTransform):
+                for target in entry.targets:
+                    transform.check(target.name, target.rows, target.columns)
+            elif stack is not None and _in_scope(transform, entry) and entry.shape[:1] != (stack,):
+                raise ValueError(
+                    f"an elementwise transform on a stack must find its leading axis of {stack} in every "
+                    f"parameter, got {entry.name!r} of shape {entry.shape}; give the transform a plan without it"
+                )
+
+
+def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: int | None) -> dict[str, Memory]:
+    """The memory of every parameter before the first step, so that a checkpoint has its full shape from the start."""
+    return {
+        entry.name: memory
+        for entry in entries
+        if (memory := _start(entry, chain, torch.empty_like(entry.parameter, requires_grad=False), stack))
+    }
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.no_grad()
+def transform_gradients(entries: Sequence[Entry], settings: Settings, state: State) -> State:
+    """One pass over the gradients of `entries`; returns the state after it. The only writer of `p.grad`."""
+    work = []
+    for entry in entries:
+        grad = entry.parameter.grad
+        scoped = any(isinstance(link, ElementwiseTransform) and _in_scope(link, entry) for link in settings.chain)
+        if grad is not None and (entry.taken or scoped):
+            check_gradient(entry, grad)
+            work.append((entry, grad))
+            if settings.grad_scale is not None and grad.dtype == torch.float16:
+                raise TypeError(
+                    f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
+                    f"or scaling it back overflows; keep the parameters in float32 and use autocast"
+                )
+    if settings.on_nonfinite == "raise":
+        _raise_nonfinite(work)
+    stack = _stack_of(settings)
+    tensors = dict(state.tensors)
+    for entry, grad in work:
+        plain = _plain_gradient(entry, grad, settings)
+        if settings.observe is not None:
+            for target in entry.targets:
+                settings.observe(target.name, target.fold(plain))
+        new = plain
+        if settings.active is not False:
+            before = tensors.get(entry.name)
+            if before is None:
+                before = _start(entry, settings.chain, plain, stack)
+            new, memory = _through_chain(entry, plain, before, settings, state.step)
+            if memory:
+                tensors[entry.name] = memory
+        if new is not grad:
+            grad.copy_(new if settings.grad_scale is None else new * settings.grad_scale.to(new.device))
+    return State(state.step + 1, tensors)
+
+
+def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:
+    """The gradient as the transforms are to see it: unscaled, with the decay that comes before them."""
+    decay = settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
+    if settings.grad_scale is not None and (decay or settings.active is not False):
+        grad = grad / settings.grad_scale.to(grad.device)
+    return grad.add(entry.parameter, alpha=decay) if decay else grad
+
+
+def _through_chain(
+    entry: Entry, plain: Tensor, before: Mapping[str, Tensor], settings: Settings, step: int
+) -> tuple[Tensor, Memory]:
+    """The gradient after all transforms, and the memory; both as they were where inactive or not finite."""
+    grad, after = plain, dict(before)
+    keep = _elements_to_keep(plain, settings)
+    compute = settings.compute or plain.dtype
+    for place, transform in enumerate(settings.chain):
+        if isinstance(transform, MatrixTransform):
+            grad = _equalized(entry, grad, transform, Site("", step, compute))
+        elif _in_scope(transform, entry):
+            prefix = f"{place}."
+            memory = {key.removeprefix(prefix): value for key, value in before.items() if key.startswith(prefix)}
+            grad, memory = transform(grad, memory)
+            after |= {prefix + key: _choose(keep, value, before[prefix + key]) for key, value in memory.items()}
+    return (plain if grad is plain else _choose(keep, grad, plain)), after
+
+
+def _equalized(entry: Entry, grad: Tensor, transform: MatrixTransform, site: Site) -> Tensor:
+    if not entry.taken:
+        return grad
+    out = torch.empty_like(grad)
+    for target in entry.targets:
+        G = target.fold(grad)
+        finite = torch.isfinite(G).all(-1).all(-1)[..., None, None]
+        target.write(torch.where(finite, transform(G, site._replace(name=target.name)), G), into=out)
+    return out
+
+
+def _elements_to_keep(grad: Tensor, settings: Settings) -> Tensor | None:
+    """Where the outcome of the chain is to be used: the element is active and, for a memory's sake, finite.
+
+    None where that is everywhere: matrix transforms alone see to finiteness matrix by matrix.
+    """
+    active = settings.active.to(grad.device) if isinstance(settings.active, Tensor) else None
+    if not any(isinstance(transform, ElementwiseTransform) for transform in settings.chain):
+        return active
+    finite = torch.isfinite(grad)
+    return finite.all() if active is None else finite.flatten(1).all(1) & active
+
+
+def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+    return new if keep is None else torch.where(beside(keep, new), new, old)
+
+
+def _start(entry: Entry, chain: Sequence[Transform], grad: Tensor, stack: int | None) -> Memory:
+    return {
+        f"{place}.{key}": value
+        for place, transform in enumerate(chain)
+        if isinstance(transform, ElementwiseTransform) and _in_scope(transform, entry)
+        for key, value in transform.start(grad, stack).items()
+    }
+
+
+def _in_scope(transform: ElementwiseTransform, entry: Entry) -> bool:
+    if transform.plan is None:
+        return True
+    return any(held.parameter is entry.parameter for held in transform.plan.taken)
+
+
+def _stack_of(settings: Settings) -> int | None:
+    return len(settings.active) if isinstance(settings.active, Tensor) else None
+
+
+def check_gradient(entry: Entry, grad: Tensor) -> None:
+    """Raises for a gradient that is not the one that was planned for."""
+    refuse_distributed(entry)
+    if grad.layout != torch.strided:
+        raise TypeError(
+            f"the gradient of {entry.name!r} must be dense, got layout {grad.layout}; use sparse=False or exclude it"
+        )
+    if grad.dtype not in RTOL:
+        raise TypeError(f"the gradient of {entry.name!r} must be real floating-point, got {grad.dtype}; exclude it")
+    if tuple(grad.shape) != entry.shape:
+        raise RuntimeError(
+            f"the gradient of {entry.name!r} must have shape {entry.shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
+            f"ZeRO) hold no matrices: use FSDP2, DDP or ZeRO stage 0"
+        )
+
+
+def refuse_distributed(entry: Entry) -> None:
+    if hasattr(entry.parameter, "device_mesh"):
+        raise NotImplementedError(
+            f"{entry.name!r} is a DTensor, which this version does not equalise yet (a shard has another polar factor "
+            f"than the whole); use DDP, or follow the project's distributed work"
+        )
+
+
+def _raise_nonfinite(work: Iterable[tuple[Entry, Tensor]]) -> None:
+    for entry, grad in work:
+        count = int((~torch.isfinite(grad)).sum())
+        if count:
+            raise FloatingPointError(
+                f"the gradient of {entry.name!r} must be finite, got {count} non-finite of {grad.numel()} entries; "
+                f"lower the learning rate, or on_nonfinite='keep' leaves such gradients as they are"
+            )

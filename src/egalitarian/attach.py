@@ -1,0 +1,360 @@
+"""`attach(optimizer, model)`: EGD before every step of an optimizer that someone else wrote.
+
+A step pre-hook alone is not enough: it runs before a closure has made the gradients, a fused optimizer under a GradScaler
+shows it scaled ones, and it is lost in copies. This room deals with each; the maths is elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from egalitarian.apply import Settings, State, check_chain, initial_memory, transform_gradients
+from egalitarian.kernels import Precision
+from egalitarian.optim import EGD
+from egalitarian.roster import Group, Roster
+from egalitarian.select import Entry, Plan, annotate, matrices, survey
+from egalitarian.spectrum import Spectrum, spectrum
+from egalitarian.transforms import MatrixTransform, Polar, Transform, as_chain
+from egalitarian.until import Until
+from egalitarian.watch import Watch, grad_scaler_is_stepping
+
+OnNonfinite = Literal["keep", "raise"]
+
+
+def attach(
+    optimizer: Optimizer,
+    model_or_plan: nn.Module | Plan,
+    transform: Transform | Sequence[Transform] = Polar(),
+    *,
+    decay_before: float = 0.0,
+    until: Until | None = None,
+    on_nonfinite: OnNonfinite = "keep",
+    spectrum_every: int = 0,
+) -> Attachment:
+    """Adds EGD to any `torch.optim` optimizer: gradients are transformed at each `optimizer.step()`, just before it.
+
+    Args:
+        optimizer: any dense optimizer, before or after a framework has wrapped it. Keeps its state, groups and schedule.
+        model_or_plan: a model, whose `matrices(model)` are taken, or a plan. A model's matrices that the optimizer does
+            not hold wait until `add_param_group` brings them; a plan's must all be there.
+        transform: one transform, or a sequence applied in order.
+        decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised (the paper's
+            MLP experiments: 1e-4 to 1e-2); stays on after a switch-off. The optimizer's own `weight_decay` acts after, and
+            is sturdier: with SGD start from 0.01 to 0.1.
+        until: when to switch EGD off; feed it with `observe(metric)`.
+        on_nonfinite: a gradient with a NaN or an Inf is left as it is (`"keep"`) or raises (`"raise"`, which synchronises).
+        spectrum_every: keep every matrix's singular values at each n-th step; 0: never.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.03)
+    >>> egd = attach(optimizer, model, until=Until(0.95))
+    >>> egd.active, egd.observe(0.99)
+    (True, False)
+    """
+    optimizer = _unwrapped(optimizer)
+    chain = as_chain(transform)
+    if isinstance(optimizer, EGD):
+        raise ValueError("optimizer must not equalise by itself, got EGD; pass EGD the transform instead")
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise TypeError("optimizer must take dense gradients, got SparseAdam; use Adam for the matrices")
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise ValueError("optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place")
+    if hasattr(optimizer, "_egalitarian"):
+        raise ValueError(
+            "optimizer must have one attachment, got a second; call .remove() on the first, or combine the transforms in "
+            "one sequence"
+        )
+    if not 0 <= decay_before < math.inf:
+        raise ValueError(f"decay_before must be a number >= 0, got {decay_before}; 0 adds none")
+    if on_nonfinite not in get_args(OnNonfinite):
+        raise ValueError(f"on_nonfinite must be 'keep' or 'raise', got {on_nonfinite!r}; 'keep' never synchronises")
+    if not isinstance(spectrum_every, int) or spectrum_every < 0:
+        raise ValueError(f"spectrum_every must be an integer >= 0, got {spectrum_every!r}; 0 keeps none")
+    if until is not None and not isinstance(until, Until):
+        raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
+    return Attachment(
+        optimizer, _planned(optimizer, model_or_plan, chain), chain, decay_before, until, on_nonfinite, spectrum_every
+    )
+
+
+class Attachment:
+    """EGD on one optimizer: switches it, measures it, saves it, takes it off. Made by `attach`."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        plan: Plan,
+        chain: tuple[Transform, ...],
+        decay_before: float,
+        until: Until | None,
+        on_nonfinite: OnNonfinite,
+        spectrum_every: int,
+    ) -> None:
+        self.optimizer = optimizer
+        self.plan = plan
+        """Every parameter, taken or left alone, and why; with what the transform does to each."""
+        self._chain = chain
+        self._decay_before = decay_before
+        self._until = until
+        self._on_nonfinite = on_nonfinite
+        self._spectrum_every = spectrum_every
+        self._spectra: dict[str, dict[int, Spectrum]] = {}
+        shape = () if plan.stack is None else (plan.stack,)
+        self._active = torch.ones(shape, dtype=torch.bool)
+        self._streak = torch.zeros(shape, dtype=torch.int64)
+        self._compute: Precision | None = None
+        self._watch = Watch()
+        self._known = {entry.parameter: entry for entry in plan.entries}
+        self._roster = Roster(optimizer, self._describe, self._check)
+        self._state = State(0, initial_memory(self._roster.entries(), chain, plan.stack))
+        self._handle = optimizer.register_step_pre_hook(self._before_step)
+        optimizer._egalitarian = self  # type: ignore[attr-defined]
+        optimizer.__reduce_ex__ = partial(_reduce_with_warning, optimizer)  # type: ignore[method-assign]
+
+    # -- switching ----------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool | Tensor:
+        """Whether gradients are transformed: a bool, or a bool tensor (k,) for a plan with a stack of length k."""
+        return bool(self._active) if self.plan.stack is None else self._active.clone()
+
+    def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
+        """Switches on: everything, or the stack's elements where `mask` is True."""
+        self._switch(mask, to=True)
+
+    def off(self, mask: Tensor | Sequence[bool] | None = None) -> None:
+        """Switches off: everything, or the stack's elements where `mask` is True. `decay_before` stays on."""
+        self._switch(mask, to=False)
+
+    def observe(self, metric: float | Tensor | Sequence[float]) -> bool | Tensor:
+        """Tells `until` the newest metric (for a stack: one per element) and returns what is active from now on."""
+        if self._until is None:
+            raise RuntimeError("observe needs a rule to decide by, got until=None; attach(..., until=Until(0.95))")
+        values = torch.as_tensor(metric).detach().to("cpu")
+        if not values.is_floating_point():
+            values = values.to(torch.float64)
+        expected = self._active.shape
+        if values.shape != expected:
+            if values.numel() != 1 or self.plan.stack is not None:
+                wanted = f"{self.plan.stack} values, one per stack element" if self.plan.stack is not None else "a number"
+                raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
+            values = values.reshape(expected)
+        if values.isnan().any():
+            raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
+        self._active, self._streak = self._until.decide(self._active, self._streak, values)
+        return self.active
+
+    def _switch(self, mask: Tensor | Sequence[bool] | None, to: bool) -> None:
+        chosen = torch.ones_like(self._active) if mask is None else torch.as_tensor(mask).to("cpu")
+        if chosen.dtype != torch.bool or chosen.shape != self._active.shape:
+            raise ValueError(
+                f"mask must be booleans of shape {tuple(self._active.shape)}, got {chosen.dtype} of shape "
+                f"{tuple(chosen.shape)}; leave it out to switch everything"
+            )
+        self._active = torch.where(chosen, to, self._active)
+        self._streak = torch.where(chosen, 0, self._streak)
+
+    # -- taking it off ------------------------------------------------------------------------------------------------
+
+    def remove(self) -> None:
+        """Takes EGD off the optimizer, which is then as it was; doing it twice does no harm."""
+        self._handle.remove()
+        if getattr(self.optimizer, "_egalitarian", None) is self:
+            del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.remove()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("an attachment cannot be copied or pickled; save state_dict(), attach again and load it")
+
+    def __repr__(self) -> str:
+        return f"Attachment({', '.join(map(repr, self._chain))} on {type(self.optimizer).__name__}, {self.plan!r})"
+
+    # -- measuring ----------------------------------------------------------------------------------------------------
+
+    def spectrum(self) -> dict[str, dict[int, Spectrum]]:
+        """By matrix, then by step: the singular values kept so far (`spectrum_every`).
+
+        Of the gradient as the transforms see it first: unscaled, with `decay_before` in it. A log, not part of the state.
+        """
+        return {name: dict(kept) for name, kept in self._spectra.items()}
+
+    def _keep_spectrum(self, name: str, G: Tensor) -> None:
+        self._spectra.setdefault(name, {})[self._state.step] = spectrum(G)
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs, in plain values and tensors; independent of the optimizer's own state_dict."""
+        return {
+            "transform": repr(self._chain),
+            "compute": None if self._compute is None else str(self._compute),
+            "step": self._state.step,
+            "active": self._active.tolist(),
+            "streak": self._streak.tolist(),
+            "tensors": {name: dict(memory) for name, memory in self._state.tensors.items()},
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict()` gave, all of it or, with an error, none."""
+        missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
+        if missing:
+            raise ValueError(f"state_dict must come from an attachment, got one without {missing}")
+        if state_dict["transform"] != repr(self._chain):
+            raise ValueError(
+                f"state_dict must be of the same transform {self._chain!r}, got {state_dict['transform']}; "
+                f"attach with that one"
+            )
+        active = torch.as_tensor(state_dict["active"], dtype=torch.bool)
+        streak = torch.as_tensor(state_dict["streak"], dtype=torch.int64)
+        if active.shape != self._active.shape or streak.shape != self._active.shape:
+            raise ValueError(
+                f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}"
+            )
+        tensors = _matching_memory(self._state.tensors, state_dict.get("tensors", {}))
+        self._active, self._streak = active, streak
+        self._state = State(int(state_dict["step"]), tensors)
+
+    # -- the step -----------------------------------------------------------------------------------------------------
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        place = 1 if args and args[0] is optimizer else 0
+        closure = kwargs.get("closure", args[place] if len(args) > place else None)
+        if closure is None:
+            self._transform()
+            return None
+        wrapped = self._after(closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": wrapped}
+        return (*args[:place], wrapped, *args[place + 1 :]), kwargs
+
+    def _after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, and then the transform: gradients exist only once it has run."""
+
+        def closure_then_transform() -> Any:
+            with torch.enable_grad():
+                loss = closure()
+            self._transform()
+            return loss
+
+        return closure_then_transform
+
+    def _transform(self) -> None:
+        found_inf = getattr(self.optimizer, "found_inf", None)
+        if found_inf is not None and bool(found_inf):
+            return  # the step will be skipped: neither gradients nor state may change
+        grad_scale = getattr(self.optimizer, "grad_scale", None)
+        scaled = found_inf is not None or grad_scaler_is_stepping()
+        self._compute = torch.float16 if scaled else None
+        entries = self._roster.entries()
+        self._watch.look(entries)
+        measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
+        settings = Settings(
+            chain=self._chain,
+            active=self._active_now(),
+            decay=partial(self._roster.decay, decay=self._decay_before) if self._decay_before else None,
+            grad_scale=grad_scale,
+            compute=self._compute,
+            on_nonfinite=self._on_nonfinite,
+            observe=self._keep_spectrum if measured else None,
+        )
+        self._state = transform_gradients(entries, settings, self._state)
+
+    def _active_now(self) -> bool | Tensor:
+        if not bool(self._active.any()):
+            return False
+        return True if self.plan.stack is None else self._active
+
+    def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
+        unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
+        return self._known.get(parameter, unknown)
+
+    def _check(self, entries: list[Entry]) -> None:
+        if self.plan.targets and not any(entry.taken for entry in entries):
+            raise RuntimeError(
+                "the optimizer must hold the plan's matrices, got none of them any more; were they replaced by flat "
+                "shards (FSDP1, ZeRO)? Those hold no matrices: use FSDP2, DDP or ZeRO stage 0"
+            )
+        check_chain(self._chain, entries, self.plan.stack)
+
+
+def _planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequence[Transform]) -> Plan:
+    """The plan, checked against the optimizer, with what the transforms do written into it."""
+    uses_matrices = any(isinstance(transform, MatrixTransform) for transform in chain)
+    if isinstance(model_or_plan, Plan):
+        plan = model_or_plan
+    elif isinstance(model_or_plan, nn.Module):
+        plan = matrices(model_or_plan) if uses_matrices else survey(model_or_plan)
+    else:
+        raise TypeError(f"model_or_plan must be a Module or a Plan, got {type(model_or_plan).__name__}")
+    held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    absent = [entry for entry in plan.taken if entry.parameter not in held]
+    if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
+        raise ValueError(
+            f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
+            f"after wrapping or moving it"
+        )
+    check_chain(chain, plan.entries, plan.stack)
+    links = [link for link in chain if isinstance(link, MatrixTransform)]
+    cutoffs = dict.fromkeys(text for link in links if (text := link.cutoff()))
+    header = "; ".join([" then ".join(map(repr, chain)), *cutoffs])
+    notes = {
+        target.name: ", ".join(text for link in links if (text := link.note(target.rows, target.columns)))
+        for target in plan.targets
+    }
+    return annotate(plan, header, notes, {entry.name: "not in the optimizer yet" for entry in absent})
+
+
+def _unwrapped(optimizer: Optimizer) -> Optimizer:
+    """The torch optimizer inside a framework's wrapper (Accelerate, Lightning)."""
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    return optimizer
+
+
+def _matching_memory(
+    current: Mapping[str, Mapping[str, Tensor]], loaded: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, dict[str, Tensor]]:
+    """The loaded memory, copied to where the current one is; raises where the two do not fit."""
+
+    def shapes(memory: Mapping[str, Mapping[str, Tensor]]) -> dict[tuple[str, str], tuple[int, ...]]:
+        return {(name, key): tuple(tensor.shape) for name, kept in memory.items() for key, tensor in kept.items()}
+
+    differing = sorted(set(shapes(current).items()) ^ set(shapes(loaded).items()))
+    if differing:
+        (name, key), shape = differing[0]
+        raise ValueError(
+            f"state_dict must hold the same memories as the attachment, got {len(differing)} that differ, first {key!r} of "
+            f"{name!r} with shape {shape}; attach to the same model, groups and transform"
+        )
+    return {
+        name: {key: value.detach().clone().to(current[name][key]) for key, value in memory.items()}
+        for name, memory in loaded.items()
+    }
+
+
+def _reduce_with_warning(optimizer: Optimizer, protocol: Any) -> Any:
+    warnings.warn(
+        "EGD is attached to this optimizer, and a copy or pickle of it does not carry EGD along: call egalitarian.attach "
+        "on the copy, and load the attachment's state_dict",
+        stacklevel=4,
+    )
+    return type(optimizer).__reduce_ex__(optimizer, protocol)

@@ -1,0 +1,348 @@
+"""What may be done to a gradient, as frozen values.
+
+Two kinds. A *matrix* transform acts on the plan's matrices and keeps nothing. An *elementwise* transform acts on every
+parameter and may keep a memory, which is handed in and out as plain tensors: no transform holds one between calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from egalitarian.kernels import RTOL, Method, Precision, choose_method, natural, normalize, polar, polar_lowrank
+from egalitarian.select import Plan
+
+Memory = dict[str, Tensor]
+
+
+class Site(NamedTuple):
+    """What a matrix transform may know besides the matrix."""
+
+    name: str
+    step: int
+    compute: Precision
+    """The precision the gradient was computed in, as far as the caller can tell."""
+
+
+class _Value:
+    """Shows itself as it would be written: only what differs from the defaults."""
+
+    def __repr__(self) -> str:
+        shown = []
+        for part in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, part.name)
+            if part.default is MISSING or value != part.default:
+                shown.append(repr(value) if part.default is MISSING else f"{part.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class MatrixTransform(_Value, ABC):
+    """Acts on each matrix of the plan, `(m, n)` or a stack of them `(k, m, n)`; keeps nothing."""
+
+    @abstractmethod
+    def __call__(self, G: Tensor, site: Site) -> Tensor: ...
+
+    def check(self, name: str, rows: int, columns: int) -> None:
+        """Raises where this transform cannot serve a matrix of that shape."""
+
+    def note(self, rows: int, columns: int) -> str:
+        """What `print(plan)` says beside a matrix of that shape."""
+        return ""
+
+    def cutoff(self) -> str:
+        """What `print(plan)` says of the cut-off; empty where there is none."""
+        return ""
+
+
+@dataclass(frozen=True, repr=False)
+class _CutOff(MatrixTransform):
+    """A matrix transform with a relative cut-off that follows the precision the gradient was computed in."""
+
+    compute: Precision | None = field(default=None, kw_only=True)
+    rtol: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.compute is not None and self.compute not in RTOL:
+            known = ", ".join(str(precision) for precision in RTOL)
+            raise ValueError(f"compute must be one of {known}, got {self.compute!r}; None follows the gradient")
+        if self.rtol is not None and not 0 <= self.rtol < 1:
+            raise ValueError(f"rtol must be in [0, 1), got {self.rtol}; None follows the precision")
+
+    def cut(self, site: Site) -> float:
+        return self.rtol if self.rtol is not None else RTOL[self.compute or site.compute]
+
+    def cutoff(self) -> str:
+        if self.rtol is not None:
+            return f"cut-off {self.rtol:g}, as given"
+        if self.compute is not None:
+            return f"cut-off {RTOL[self.compute]:g}, gradients computed in {_plain(self.compute)}"
+        half = f"{RTOL[torch.float16]:g} under a GradScaler"
+        return f"cut-off by the gradient's dtype ({RTOL[torch.float32]:g} for float32), {half}"
+
+
+@dataclass(frozen=True, repr=False)
+class Polar(_CutOff):
+    """U Vᵀ: exact egalitarian gradient descent.
+
+    Args:
+        compute: the precision the gradients are *computed* in: None (the gradient's own dtype; float16 while a GradScaler
+            is stepping), a dtype, or `"tf32"`. Under bf16 autocast say `torch.bfloat16`: the gradients are float32 then,
+            but their noise is not.
+        rtol: the cut-off itself, instead of the one that follows from `compute`.
+        floor, method: as for `egalitarian.polar`.
+        scale: the step sizes by shape that Muon's users know: `"spectral"` multiplies by sqrt(max(1, m / n)), `"rms"` by
+            0.2 sqrt(max(m, n)) (torch.optim.Muon's `adjust_lr_fn` "original" and "match_rms_adamw").
+    """
+
+    floor: float | None = field(default=None, kw_only=True)
+    method: Method = field(default="auto", kw_only=True)
+    scale: Literal["spectral", "rms"] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale not in (None, "spectral", "rms"):
+            raise ValueError(f"scale must be None, 'spectral' or 'rms', got {self.scale!r}; None keeps U Vᵀ as it is")
+        if self.floor is not None and not 0 <= self.floor < math.inf:
+            raise ValueError(f"floor must be a number >= 0, got {self.floor}; None is scale-free")
+        if self.method not in get_args(Method):
+            raise ValueError(f"method must be one of {get_args(Method)}, got {self.method!r}; 'auto' chooses for you")
+        if self.rtol is not None or self.compute is not None:
+            rtol = RTOL[self.compute or torch.float32] if self.rtol is None else self.rtol
+            choose_method(self.method, torch.float32, rtol)
+
+    def __call__(self, G: Tensor, site: Site) -> Tensor:
+        P = polar(G, method=self.method, rtol=self.cut(site), floor=self.floor)
+        return P if self.scale is None else P * self.factor(*G.shape[-2:])
+
+    def factor(self, rows: int, columns: int) -> float:
+        if self.scale == "spectral":
+            return math.sqrt(max(1.0, rows / max(columns, 1)))
+        if self.scale == "rms":
+            return 0.2 * math.sqrt(max(rows, columns))
+        return 1.0
+
+    def note(self, rows: int, columns: int) -> str:
+        return "" if self.scale is None else f"times {self.factor(rows, columns):.3g}"
+
+
+@dataclass(frozen=True, repr=False)
+class LowRankPolar(_CutOff):
+    """The `rank` leading directions of U Vᵀ by a randomized SVD (the paper's Algorithms 2 and 3).
+
+    The sketch is a function of (seed, parameter name, step), or of (seed, parameter name) with `fixed=True`: the global
+    generator plays no part, and every element of a stack sees the sketch it would see alone.
+
+    Args:
+        rank: directions kept. Where a matrix has fewer rows or columns it is an error, unless `cap=True`, which uses
+            min(rank, m, n) for that matrix and says so in `print(plan)`.
+        iterations, oversample: as for `egalitarian.polar_lowrank`.
+        seed: of all sketches.
+        fixed: the same sketch at every step, as in the authors' JAX code.
+    """
+
+    rank: int
+    cap: bool = False
+    iterations: int = field(default=2, kw_only=True)
+    oversample: int = field(default=0, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
+    fixed: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for what, value, least in (("rank", self.rank, 1), ("iterations", self.iterations, 1)):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{what} must be an integer >= {least}, got {value!r}; use Polar() for every direction")
+        if not isinstance(self.oversample, int) or self.oversample < 0:
+            raise ValueError(f"oversample must be an integer >= 0, got {self.oversample!r}; the paper uses 0")
+
+    def __call__(self, G: Tensor, site: Site) -> Tensor:
+        seed = sketch_seed(self.seed, site.name, None if self.fixed else site.step)
+        rank = min(self.rank, *G.shape[-2:]) if self.cap else self.rank
+        return polar_lowrank(
+            G, max(rank, 1), iterations=self.iterations, oversample=self.oversample, seed=seed, rtol=self.cut(site)
+        )
+
+    def check(self, name: str, rows: int, columns: int) -> None:
+        if not self.cap and self.rank > min(rows, columns):
+            raise ValueError(
+                f"rank must be in [1, {min(rows, columns)}] for {name!r} of shape {(rows, columns)}, got {self.rank}; "
+                f"lower it, pass cap=True or use Polar()"
+            )
+
+    def note(self, rows: int, columns: int) -> str:
+        rank = min(self.rank, rows, columns)
+        return f"rank {rank}" + (f", capped from {self.rank}" if rank < self.rank else "")
+
+
+@dataclass(frozen=True, repr=False)
+class NeuronNorm(MatrixTransform):
+    """g / max(|g|, floor) per output unit: the paper's column normalisation, its cheap stand-in for EGD."""
+
+    floor: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor < math.inf:
+            raise ValueError(f"floor must be a number > 0, got {self.floor}; the paper uses 0.01")
+
+    def __call__(self, G: Tensor, site: Site) -> Tensor:
+        return normalize(G, floor=self.floor)
+
+
+@dataclass(frozen=True, repr=False)
+class Natural(_CutOff):
+    """F⁻¹ G with F = G Gᵀ: natural gradient descent with the layer's empirical Fisher matrix, for comparison.
+
+    Inverts the singular values instead of equalising them, so the weakest direction moves fastest. Unstable by nature.
+    """
+
+    def __call__(self, G: Tensor, site: Site) -> Tensor:
+        return natural(G, rtol=self.cut(site))
+
+
+class ElementwiseTransform(_Value, ABC):
+    """Acts on the gradient of every parameter of the optimizer, or of those a `plan` takes."""
+
+    plan: Plan | None
+
+    @abstractmethod
+    def start(self, grad: Tensor, stack: int | None) -> Memory:
+        """The memory before the first step, for a gradient like this one; counts have one entry per stack element."""
+
+    @abstractmethod
+    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """The new gradient and the new memory; neither argument is changed."""
+
+
+@dataclass(frozen=True, repr=False)
+class Identity(ElementwiseTransform):
+    """The gradient as it is: with it, an attached optimizer is the bare optimizer, bit for bit."""
+
+    plan: Plan | None = field(default=None, kw_only=True)
+
+    def start(self, grad: Tensor, stack: int | None) -> Memory:
+        return {}
+
+    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        return grad, memory
+
+
+@dataclass(frozen=True, repr=False)
+class Momentum(ElementwiseTransform):
+    """m <- beta m + (1 - beta) g. Before `Polar` it is Muon's order; an optimizer's own momentum comes after."""
+
+    beta: float = 0.95
+    nesterov: bool = False
+    plan: Plan | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta < 1:
+            raise ValueError(f"beta must be in [0, 1), got {self.beta}; Muon uses 0.95")
+
+    def start(self, grad: Tensor, stack: int | None) -> Memory:
+        return {"mean": torch.zeros_like(grad)}
+
+    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        mean = memory["mean"].lerp(grad, 1 - self.beta)
+        return (grad.lerp(mean, self.beta) if self.nesterov else mean), {"mean": mean}
+
+
+@dataclass(frozen=True, repr=False)
+class GrokfastEMA(ElementwiseTransform):
+    """g + lamb m with m <- alpha m + (1 - alpha) g: Grokfast's exponential filter (Lee et al. 2024).
+
+    The mean starts at the first gradient, as in the authors' code. Keeps one copy of all gradients.
+    """
+
+    alpha: float = 0.98
+    lamb: float = 2.0
+    plan: Plan | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < 1:
+            raise ValueError(f"alpha must be in [0, 1), got {self.alpha}; Grokfast uses 0.8 to 0.98")
+        _check_lamb(self.lamb)
+
+    def start(self, grad: Tensor, stack: int | None) -> Memory:
+        return {"mean": torch.zeros_like(grad), "count": _zero_count(grad, stack)}
+
+    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        first = beside(memory["count"] == 0, grad)
+        mean = torch.where(first, grad, memory["mean"] * self.alpha + grad * (1 - self.alpha))
+        return grad + mean * self.lamb, {"mean": mean, "count": memory["count"] + 1}
+
+
+@dataclass(frozen=True, repr=False)
+class GrokfastMA(ElementwiseTransform):
+    """g + lamb mean(last `window` gradients): Grokfast's windowed filter. Keeps `window` copies of all gradients.
+
+    With `warmup` the filter stays off until the window is full, as in the authors' code.
+    """
+
+    window: int = 100
+    lamb: float = 5.0
+    warmup: bool = True
+    plan: Plan | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"window must be an integer >= 1, got {self.window!r}; Grokfast uses 100")
+        _check_lamb(self.lamb)
+
+    def start(self, grad: Tensor, stack: int | None) -> Memory:
+        axis = 0 if stack is None else 1  # the window's axis stands behind the stack's
+        shape = (*grad.shape[:axis], self.window, *grad.shape[axis:])
+        return {"window": grad.new_zeros(shape), "count": _zero_count(grad, stack)}
+
+    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        axis = memory["count"].ndim
+        window = torch.cat([memory["window"].narrow(axis, 1, self.window - 1), grad.unsqueeze(axis)], axis)
+        count = (memory["count"] + 1).clamp_max(self.window)
+        mean = window.sum(axis) / beside(count, grad)
+        on = beside((count == self.window) | (not self.warmup), grad)
+        return torch.where(on, grad + mean * self.lamb, grad), {"window": window, "count": count}
+
+
+Transform = MatrixTransform | ElementwiseTransform
+
+
+def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...]:
+    """One transform or a sequence of them, checked, as a tuple."""
+    chain = tuple(transform) if isinstance(transform, Sequence) else (transform,)
+    if not chain:
+        raise ValueError("transform must be at least one transform, got an empty sequence; use Identity()")
+    for link in chain:
+        if not isinstance(link, Transform):
+            hint = f"call it: {link.__name__}(...)" if isinstance(link, type) else "for example Polar()"
+            raise TypeError(f"transform must be a transform or a sequence of them, got {link!r}; {hint}")
+    return chain
+
+
+def sketch_seed(seed: int, name: str, step: int | None) -> int:
+    """A seed that is the same on every device, rank and day, and different for every (seed, name, step)."""
+    text = f"{seed}/{name}" if step is None else f"{seed}/{name}/{step}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _plain(precision: Any) -> str:
+    return str(precision).removeprefix("torch.")
+
+
+def _zero_count(grad: Tensor, stack: int | None) -> Tensor:
+    return torch.zeros(() if stack is None else (stack,), dtype=torch.int64, device=grad.device)
+
+
+def beside(values: Tensor, tensor: Tensor) -> Tensor:
+    """A scalar, or one value per stack element, shaped to broadcast against the tensor."""
+    return values.reshape(values.shape + (1,) * (tensor.ndim - values.ndim))
+
+
+def _check_lamb(lamb: float) -> None:
+    if not 0 <= lamb < math.inf:
+        raise ValueError(f"lamb must be a number >= 0, got {lamb}; Grokfast uses 0.1 to 5")

@@ -213,12 +213,12 @@ def _above_cut(S: Tensor, rtol: float) -> Tensor:
 
 def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     """What becomes of each singular value: 1 above the cut, s / floor above the cut but under the floor, else 0."""
-    gain = torch.ones_like(S) if floor is None else S / torch.maximum(S, floor[..., 0])
+    gain = torch.ones_like(S) if floor is None else S / torch.maximum(S, floor)
     return torch.where(_above_cut(S, rtol), gain, 0)
 
 
 def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """factor(X, scale) for X = G / scale in float64, scale the power of two just above G's largest entry.
+    """factor(X, scale) for X = G / scale in float64, scale (..., 1) the power of two just above G's largest entry.
 
     A power of two, so that scaling by powers of two changes no bit; per matrix, so that none overflows another.
     """
@@ -230,7 +230,7 @@ def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
     one = torch.ones_like(largest)
     X = torch.where(finite, G, 0).to(torch.float64) * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
-    return torch.where(finite, factor(X, torch.ldexp(one, exponent)), math.nan).to(G.dtype)
+    return torch.where(finite, factor(X, torch.ldexp(one, exponent)[..., 0]), math.nan).to(G.dtype)
 
 
 def check_matrix(G: Tensor) -> None:

@@ -1,0 +1,45 @@
+# egalitarian: `make` lists what there is.
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
+STAMP := $(VENV)/.installed
+
+.PHONY: help test test-slow lint types bench noise figure examples clean
+
+help:            ## this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
+
+# Everything is installed once; a changed pyproject.toml or constraints.txt installs again.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+test: $(STAMP)   ## set up if needed, then the default tests (about two minutes on two cores)
+	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
+
+test-slow: $(STAMP)  ## the long tests: inductor compilation, clean-environment install, two processes
+	$(VENV)/bin/python -m pytest -q -m slow
+
+lint: $(STAMP)   ## ruff: lint and format
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict
+	$(VENV)/bin/mypy
+
+bench: $(STAMP)  ## polar against the SVD and the authors' formula; an attached step against the bare one
+	$(VENV)/bin/python benchmarks/speed.py
+
+noise: $(STAMP)  ## rounding noise in gradients, by precision
+	$(VENV)/bin/python benchmarks/noise.py
+
+figure: $(STAMP) ## trains for the README's picture and draws it (about five minutes)
+	$(VENV)/bin/python examples/grokking.py --figure docs/grokking.png
+
+examples: $(STAMP)  ## runs the examples, shortened
+	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
+
+clean:           ## removes the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

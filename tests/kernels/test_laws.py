@@ -1,0 +1,249 @@
+"""What is true of a polar factor whatever the matrix."""
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from spectra import (
+    DTYPES,
+    METHODS,
+    bound,
+    conditioned,
+    decades,
+    distance,
+    from_spectrum,
+    gaussian,
+    generator,
+    largest,
+    law,
+    orthonormal,
+    rank,
+    seeds,
+    sides,
+    singular_values,
+)
+from torch import Tensor
+
+from egalitarian import polar, polar_lowrank
+from egalitarian.kernels import RTOL, natural
+
+EPS = torch.finfo(torch.float32).eps
+methods = st.sampled_from(METHODS)
+
+
+def entries_near_one(rows: int, columns: int, seed: int, dtype: torch.dtype) -> Tensor:
+    uniform = torch.rand(2, rows, columns, generator=generator(seed), dtype=torch.float64)
+    return ((0.25 + 1.75 * uniform[0]) * (uniform[1] - 0.5).sign()).to(dtype)
+
+
+def is_normal(G: Tensor) -> bool:
+    limits = torch.finfo(G.dtype)
+    size = G.abs()
+    return bool(((size == 0) | ((size >= limits.smallest_normal) & (size <= limits.max))).all())
+
+
+@law
+@given(rows=sides, columns=sides, seed=seeds, dtype=st.sampled_from(DTYPES), power=st.integers(-1000, 1000), method=methods)
+def test_powers_of_two_change_no_bit(
+    rows: int, columns: int, seed: int, dtype: torch.dtype, power: int, method: str
+) -> None:
+    reach = {torch.float64: 1000, torch.float16: 11}.get(dtype, 120)
+    power = round(power * reach / 1000)
+    G = entries_near_one(rows, columns, seed, dtype)
+    scaled = (G.double() * 2.0**power).to(dtype)
+    assert is_normal(G)
+    assert is_normal(scaled)
+    rtol = max(RTOL[dtype], 1e-6)
+    assert torch.equal(polar(scaled, method=method, rtol=rtol), polar(G, method=method, rtol=rtol))
+
+
+@law
+@given(case=conditioned(most=1e5), power=st.integers(-100, 100), method=methods)
+def test_powers_of_two_change_no_bit_of_an_ill_conditioned_matrix(
+    case: tuple[Tensor, float], power: int, method: str
+) -> None:
+    G, _ = case
+    scaled = G * 2.0**power
+    assume(is_normal(G) and is_normal(scaled))
+    assert torch.equal(polar(scaled, method=method), polar(G, method=method))
+
+
+@law
+@given(case=conditioned(), power=st.floats(-30, 30), method=methods)
+def test_factors_change_no_more_than_their_rounding(case: tuple[Tensor, float], power: float, method: str) -> None:
+    G, condition = case
+    scaled = G * 10**power
+    assume(is_normal(scaled))
+    assert distance(polar(scaled, method=method), polar(G, method=method)) <= 10 * condition * EPS
+
+
+@law
+@given(case=conditioned(dtype=torch.float64), power=st.floats(-280, 280), method=methods)
+def test_float64_factors_of_any_size_change_no_more_than_their_rounding(
+    case: tuple[Tensor, float], power: float, method: str
+) -> None:
+    G, condition = case
+    P, scaled = polar(G, method=method, rtol=1e-6), polar(G * 10**power, method=method, rtol=1e-6)
+    assert distance(scaled, P) <= 10 * condition * EPS
+
+
+@law
+@given(case=conditioned(), seed=seeds, method=methods)
+def test_rotations_pass_through(case: tuple[Tensor, float], seed: int, method: str) -> None:
+    G, condition = case
+    Q, R = orthonormal(len(G), len(G), seed), orthonormal(G.shape[1], G.shape[1], seed + 1)
+    rotated = (Q @ G.double() @ R).float()
+    expected = Q @ polar(G, method=method).double() @ R
+    assert distance(polar(rotated, method=method), expected) <= 10 * condition * EPS
+
+
+@law
+@given(case=conditioned(), seed=seeds, method=methods)
+def test_permuted_and_negated_rows_pass_through(case: tuple[Tensor, float], seed: int, method: str) -> None:
+    G, condition = case
+    order = torch.randperm(len(G), generator=generator(seed))
+    signs = gaussian(len(G), 1, seed=seed).sign()
+    changed, expected = signs * G[order], signs * polar(G, method=method)[order]
+    assert distance(polar(changed, method=method), expected) <= 10 * condition * EPS
+
+
+@law
+@given(case=conditioned(), method=methods)
+def test_transpose_passes_through(case: tuple[Tensor, float], method: str) -> None:
+    G, condition = case
+    assert distance(polar(G.mT, method=method), polar(G, method=method).mT) <= 10 * condition * EPS
+
+
+@law
+@given(case=conditioned(), method=methods)
+def test_negation_passes_through(case: tuple[Tensor, float], method: str) -> None:
+    G, condition = case
+    assert distance(polar(-G, method=method), -polar(G, method=method)) <= 10 * condition * EPS
+
+
+@law
+@given(rows=sides, columns=sides, kept=sides, seed=seeds, method=methods)
+def test_polar_of_a_polar_factor_is_itself(rows: int, columns: int, kept: int, seed: int, method: str) -> None:
+    kept = min(kept, rows, columns)
+    P = polar(from_spectrum(rows, columns, decades(kept, 1e3), seed=seed), method=method)
+    assert rank(P) == kept
+    assert distance(polar(P, method=method), P) <= 10 * EPS
+
+
+@law
+@given(rows=sides, columns=sides, kept=sides, seed=seeds, method=methods)
+def test_inner_product_with_the_input_is_its_nuclear_norm(
+    rows: int, columns: int, kept: int, seed: int, method: str
+) -> None:
+    G = from_spectrum(rows, columns, decades(min(kept, rows, columns), 1e4), seed=seed)
+    inner = (polar(G, method=method).double() * G.double()).sum()
+    torch.testing.assert_close(inner, singular_values(G).sum(), rtol=1e-6, atol=0)
+
+
+@law
+@given(case=conditioned(), method=methods)
+def test_what_remains_is_symmetric_and_not_negative(case: tuple[Tensor, float], method: str) -> None:
+    """G = P H with H = Pᵀ G: the polar decomposition itself."""
+    G, _ = case
+    P, X = polar(G, method=method).double(), G.double()
+    H = P.mT @ X
+    torch.testing.assert_close(H, H.mT, rtol=0, atol=1e-6)
+    assert torch.linalg.eigvalsh(H).min() >= -1e-6
+    if len(G) >= G.shape[1]:
+        torch.testing.assert_close(P @ H, X, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (1, 1), (3, 4, 4)])
+def test_zero_stays_zero(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    zero = torch.zeros(shape, dtype=dtype)
+    assert torch.equal(polar(zero), zero)
+    assert torch.equal(polar(zero, method="svd"), zero)
+    assert torch.equal(polar(-zero, floor=1e-6), zero)
+    assert torch.equal(polar_lowrank(zero, 1), zero)
+    assert torch.equal(natural(zero), zero)
+
+
+@law
+@given(first=conditioned(most=1e3), second=conditioned(most=1e3), scale=st.floats(0.1, 10), method=methods)
+def test_blocks_are_equalised_each_by_itself(
+    first: tuple[Tensor, float], second: tuple[Tensor, float], scale: float, method: str
+) -> None:
+    (A, _), B = first, second[0] * scale
+    whole = polar(torch.block_diag(A, B), method=method)
+    parts = torch.block_diag(polar(A, method=method), polar(B, method=method))
+    assert distance(whole, parts) <= 10 * 1e4 * EPS
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("batch", [(4,), (2, 3)])
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (7, 7)])
+def test_batch_is_a_loop(shape: tuple[int, int], batch: tuple[int, ...], method: str) -> None:
+    """Also where only some of the matrices are ill-conditioned, singular or zero."""
+    G = gaussian(*batch, *shape)
+    flat = G.view(-1, *shape)
+    flat[0] = from_spectrum(*shape, decades(5, 1e5))
+    flat[1] = 1e20 * from_spectrum(*shape, [1.0, 1e-3])
+    flat[2] = 0
+    P = polar(G, method=method).view(-1, *shape)
+    for matrix, factor in zip(flat, P, strict=True):
+        torch.testing.assert_close(factor, polar(matrix, method=method), rtol=EPS, atol=EPS)
+    assert largest(P) <= bound(torch.float32)
+
+
+@law
+@given(case=conditioned(), seed=seeds)
+def test_lowrank_at_full_rank_is_polar(case: tuple[Tensor, float], seed: int) -> None:
+    G, condition = case
+    assert distance(polar_lowrank(G, min(G.shape), seed=seed), polar(G)) <= 10 * condition * EPS
+
+
+@law
+@given(case=conditioned(most=1e3, dtype=torch.float64))
+def test_polar_is_the_root_of_the_fisher_matrix_times_the_natural_gradient(case: tuple[Tensor, float]) -> None:
+    G, _ = case
+    values, Q = torch.linalg.eigh(G @ G.mT)
+    root = (Q * values.clamp_min(0).sqrt()) @ Q.mT
+    torch.testing.assert_close(root @ natural(G), polar(G), rtol=0, atol=1e-6)
+
+
+@law
+@given(case=conditioned(most=1e3), power=st.floats(-20, 20))
+def test_natural_gradient_is_the_transposed_pseudo_inverse(case: tuple[Tensor, float], power: float) -> None:
+    G = case[0] * 10**power
+    X = G.double()
+    expected = torch.linalg.pinv(X).mT
+    torch.testing.assert_close(natural(G).double() * 10**power, expected * 10**power, rtol=1e-5, atol=1e-4)
+
+
+@law
+@given(case=conditioned(), power=st.floats(-9, 2), method=methods)
+def test_floor_is_the_authors_clamp(case: tuple[Tensor, float], power: float, method: str) -> None:
+    """Directions on both sides of the floor, or all of them on one."""
+    G = case[0] * 10**power
+    U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
+    clamped = (U * (S / S.clamp_min(1e-6))) @ Vh
+    torch.testing.assert_close(polar(G, method=method, floor=1e-6).double(), clamped, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_floor_holds_for_each_matrix_of_a_batch_in_its_own_scale(method: str) -> None:
+    G = torch.diag_embed(torch.tensor([[1.0, 1e-3], [1e-8, 1e-9], [1e20, 1e18], [4e-6, 5e-7]]))
+    expected = torch.diag_embed(torch.tensor([[1.0, 1.0], [1e-2, 1e-3], [1.0, 1.0], [1.0, 0.5]]))
+    torch.testing.assert_close(polar(G, method=method, floor=1e-6), expected, rtol=1e-6, atol=0)
+
+
+@law
+@given(case=conditioned(), method=methods)
+def test_floor_zero_is_no_floor(case: tuple[Tensor, float], method: str) -> None:
+    G, condition = case
+    assert distance(polar(G, method=method, floor=0.0), polar(G, method=method)) <= 10 * condition * EPS
+
+
+@law
+@given(rows=sides, columns=sides, kept=sides, seed=seeds, method=methods)
+def test_rank_is_kept(rows: int, columns: int, kept: int, seed: int, method: str) -> None:
+    kept = min(kept, rows, columns)
+    P = polar(from_spectrum(rows, columns, 80 * decades(kept, 1e4), seed=seed), method=method)
+    assert rank(P) == kept
+    assert (singular_values(P)[kept:] <= 1e-2).all()

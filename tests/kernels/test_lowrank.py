@@ -1,0 +1,157 @@
+"""polar_lowrank: the paper's Algorithms 2 and 3, reproducibly."""
+
+from statistics import median
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from spectra import DTYPES, decades, distance, from_spectrum, gaussian, generator, law, seeds, singular_values
+from torch import Tensor
+
+from egalitarian import polar_lowrank
+
+SLOW = 1 / torch.arange(1, 41, dtype=torch.float64)
+FLAT = torch.ones(40, dtype=torch.float64)
+
+
+def algorithm_3(G: Tensor, rank: int, seed: int, iterations: int = 2) -> Tensor:
+    X = G.double()
+    Q = torch.randn(X.shape[1], rank, generator=generator(seed), dtype=torch.float64)
+    for _ in range(iterations):
+        Q = torch.linalg.qr(X @ Q).Q
+        Q = torch.linalg.qr(X.mT @ Q).Q
+    U, S, _ = torch.linalg.svd(X @ Q, full_matrices=False)
+    return U @ torch.diag(1 / S) @ U.mT @ X
+
+
+def truncated(G: Tensor, rank: int) -> Tensor:
+    U, _, Vh = torch.linalg.svd(G.double(), full_matrices=False)
+    return U[:, :rank] @ Vh[:rank]
+
+
+@law
+@given(seed=seeds, rank=st.integers(1, 10), iterations=st.integers(1, 4), wide=st.booleans())
+def test_is_the_papers_algorithm(seed: int, rank: int, iterations: int, wide: bool) -> None:
+    G = from_spectrum(14, 20, SLOW[:14], seed=seed, dtype=torch.float64)
+    G = G if wide else G.mT
+    expected = algorithm_3(G, rank, seed, iterations)
+    torch.testing.assert_close(
+        polar_lowrank(G, rank, iterations=iterations, seed=seed), expected, rtol=0, atol=1e-6 * float(expected.norm())
+    )
+
+
+def test_is_the_papers_algorithm_by_default() -> None:
+    G = from_spectrum(40, 60, SLOW)
+    torch.testing.assert_close(polar_lowrank(G, 8).double(), algorithm_3(G, 8, seed=0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rank", [1, 3, 7])
+@pytest.mark.parametrize("shape", [(12, 20), (20, 12), (12, 12)])
+def test_result_has_the_rank_asked_for(shape: tuple[int, int], rank: int, dtype: torch.dtype) -> None:
+    G = from_spectrum(*shape, decades(12, 30), dtype=dtype)
+    P = polar_lowrank(G, rank)
+    assert (P.shape, P.dtype, P.requires_grad) == (G.shape, G.dtype, False)
+    values = singular_values(P)
+    assert (values[:rank] > 0.5).all()
+    assert (values[rank:] < 10 * torch.finfo(dtype).eps).all()
+
+
+def test_rank_beyond_that_of_the_matrix_adds_nothing() -> None:
+    G = from_spectrum(12, 20, [80.0, 5.0])
+    torch.testing.assert_close(polar_lowrank(G, 6).double(), truncated(G, 2), rtol=0, atol=1e-5)
+
+
+@law
+@given(seed=seeds, rank=st.integers(1, 6), shape=st.sampled_from([(12, 20), (20, 12), (12, 12)]))
+def test_leading_directions_are_kept_where_there_is_a_gap(seed: int, rank: int, shape: tuple[int, int]) -> None:
+    values = torch.cat([torch.linspace(2, 1, rank), 1e-4 * decades(12 - rank, 10)])
+    G = from_spectrum(*shape, values, seed=seed)
+    assert distance(polar_lowrank(G, rank, seed=seed + 1), truncated(G, rank)) <= 1e-3
+
+
+def test_more_iterations_approach_the_leading_directions() -> None:
+    G = from_spectrum(40, 60, SLOW, dtype=torch.float64)
+    few, many = (distance(polar_lowrank(G, 5, iterations=count), truncated(G, 5)) for count in (1, 100))
+    assert many < 1e-6 < few
+
+
+@pytest.mark.parametrize("values", [SLOW, FLAT], ids=["slow", "flat"])
+def test_same_seed_same_bits_other_seed_other_sketch(values: Tensor) -> None:
+    G = from_spectrum(40, 60, values)
+    P = polar_lowrank(G, 3, seed=5)
+    assert torch.equal(P, polar_lowrank(G, 3, seed=5))
+    assert distance(P, polar_lowrank(G, 3, seed=6)) > 1e-3
+
+
+def test_global_generator_is_neither_read_nor_moved() -> None:
+    G = from_spectrum(40, 60, FLAT)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        before = torch.get_rng_state()
+        P = polar_lowrank(G, 3)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.manual_seed(2)
+        assert torch.equal(polar_lowrank(G, 3), P)
+
+
+@pytest.mark.parametrize("batch", [(3,), (2, 2)])
+@pytest.mark.parametrize("shape", [(12, 20), (20, 12)])
+def test_company_does_not_matter(shape: tuple[int, int], batch: tuple[int, ...]) -> None:
+    G = gaussian(*batch, *shape)
+    eps = torch.finfo(torch.float32).eps
+    for P, alone in zip(polar_lowrank(G, 4, seed=9).flatten(0, -3), G.flatten(0, -3), strict=True):
+        torch.testing.assert_close(P, polar_lowrank(alone, 4, seed=9), rtol=eps, atol=eps)
+
+
+def test_oversampling_does_not_worsen_the_approximation() -> None:
+    G = from_spectrum(40, 60, SLOW)
+    exact = truncated(G, 5)
+    error = {
+        extra: median(distance(polar_lowrank(G, 5, oversample=extra, seed=seed), exact) for seed in range(9))
+        for extra in (0, 5, 10, 35)
+    }
+    assert error[0] >= error[5] >= error[10] >= error[35]
+    assert error[35] < 1e-5
+
+
+def test_oversampling_ends_at_the_short_side() -> None:
+    G = from_spectrum(10, 14, decades(10, 10))
+    assert torch.equal(polar_lowrank(G, 4, oversample=6), polar_lowrank(G, 4, oversample=1000))
+
+
+@pytest.mark.parametrize("power", [-30, -10, 10, 30])
+def test_scale_does_not_matter(power: int) -> None:
+    G = from_spectrum(12, 20, SLOW[:12])
+    assert torch.equal(polar_lowrank(G * 2.0**power, 4), polar_lowrank(G, 4))
+    assert distance(polar_lowrank(G * 10.0**power, 4), polar_lowrank(G, 4)) <= 1e-4
+
+
+def test_input_is_not_modified() -> None:
+    G = gaussian(3, 8, 6)
+    before = G.clone()
+    polar_lowrank(G, 2)
+    assert torch.equal(G, before)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 3, 4), (2, 0, 4)])
+def test_empty_stays_empty(shape: tuple[int, ...]) -> None:
+    assert polar_lowrank(torch.ones(shape), 1).shape == shape
+
+
+@pytest.mark.parametrize("rank", [0, -2, 5, 100])
+def test_rank_out_of_range_is_named(rank: int) -> None:
+    with pytest.raises(ValueError, match=rf"rank must be in \[1, 4\] for .*\(4, 6\).* got {rank}"):
+        polar_lowrank(torch.ones(3, 4, 6), rank)
+
+
+@pytest.mark.parametrize("iterations", [0, -1])
+def test_iterations_out_of_range_are_named(iterations: int) -> None:
+    with pytest.raises(ValueError, match=f"iterations .* got {iterations}"):
+        polar_lowrank(torch.ones(4, 6), 2, iterations=iterations)
+
+
+def test_oversample_out_of_range_is_named() -> None:
+    with pytest.raises(ValueError, match="oversample .* got -3"):
+        polar_lowrank(torch.ones(4, 6), 2, oversample=-3)

@@ -1,0 +1,226 @@
+"""Bad input and bad weather: what, the rule, the value, the way out; and never silently off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from toy import loss_of, network, parameters, train
+
+import egalitarian as eg
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"transform": eg.Polar}, TypeError, r"call it: Polar\(...\)"),
+        ({"transform": "polar"}, TypeError, "got 'p'"),
+        ({"transform": []}, ValueError, "empty sequence"),
+        ({"transform": eg.LowRankPolar(7)}, ValueError, r"rank must be in \[1, 6\] for '0.weight' of shape \(8, 6\), got 7"),
+        ({"decay_before": -0.1}, ValueError, "decay_before must be a number >= 0, got -0.1"),
+        ({"until": 0.95}, TypeError, r"until must be an Until, got 0.95; for example Until\(0.95\)"),
+        ({"on_nonfinite": "skip"}, ValueError, "on_nonfinite must be 'keep' or 'raise', got 'skip'"),
+        ({"spectrum_every": -1}, ValueError, "spectrum_every must be an integer >= 0, got -1"),
+    ],
+)
+def test_bad_attachments(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    model = network()
+    with pytest.raises(error, match=message):
+        eg.attach(sgd(model), model, **options)
+
+
+def test_bad_hosts() -> None:
+    model = network()
+    with pytest.raises(ValueError, match="one attachment, got a second"):
+        optimizer = sgd(model)
+        eg.attach(optimizer, model)
+        eg.attach(optimizer, model)
+    with pytest.raises(ValueError, match="got one without '0.weight'"):
+        eg.attach(sgd(network(1)), model)
+    with pytest.raises(ValueError, match="got one without '0.weight'"):
+        eg.attach(torch.optim.SGD(model[2].parameters(), lr=0.1), eg.matrices(model))
+    with pytest.raises(ValueError, match="differentiable=True"):
+        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1, differentiable=True), model)
+    with pytest.raises(ValueError, match="got EGD"):
+        eg.attach(eg.EGD(model.parameters(), lr=0.1), model)
+    with pytest.raises(TypeError, match="optimizer must be a torch.optim.Optimizer, got Sequential"):
+        eg.attach(model, model)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="model_or_plan must be a Module or a Plan, got list"):
+        eg.attach(sgd(model), list(model.parameters()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="make one with matrices"):
+        eg.equalize_(model)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": -1.0}, "lr must be a number >= 0, got -1.0"),
+        ({"lr": float("nan")}, "lr must be a number >= 0, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be a number >= 0, got -1.0"),
+        ({"decay_before": -1.0}, "decay_before must be a number >= 0, got -1.0"),
+        ({"momentum": -1.0}, "momentum must be a number >= 0, got -1.0"),
+        ({"nesterov": True}, "momentum must be > 0 with nesterov=True"),
+        ({"transform": eg.LowRankPolar(99)}, "got 99"),
+    ],
+)
+def test_bad_egd(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        eg.EGD(network().parameters(), **{"lr": 0.1, **options})
+
+
+def test_bad_egd_groups() -> None:
+    model = network()
+    with pytest.raises(ValueError, match="equalize must be True or False, got 3"):
+        eg.EGD([{"params": model.parameters(), "equalize": 3}], lr=0.1)
+    with pytest.raises(ValueError, match="decay_before must be a number >= 0, got -2"):
+        eg.EGD([{"params": model.parameters(), "decay_before": -2}], lr=0.1)
+    with pytest.raises(TypeError, match="complex64"):
+        eg.EGD([nn.Parameter(torch.zeros(2, 2, dtype=torch.complex64))], lr=0.1)
+
+
+def test_a_group_may_stay_plain() -> None:
+    one, other = nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(3, 2))
+    optimizer = eg.EGD([{"params": [one]}, {"params": [other], "equalize": False}], lr=1.0)
+    one.grad, other.grad = torch.full((3, 2), 0.5), torch.full((3, 2), 0.5)
+    optimizer.step()
+    torch.testing.assert_close(torch.linalg.svdvals(one.detach())[0], torch.tensor(1.0))
+    assert torch.equal(other.detach(), torch.full((3, 2), -0.5))
+
+
+def test_sparse_gradients_are_refused_by_name() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 4), nn.Linear(4, 2))
+    model(torch.tensor([1, 2])).sum().backward()
+    state = eg.equalize_(eg.matrices(model))  # the embedding is not in it: fine
+    assert state.step == 1
+    with pytest.raises(TypeError, match=r"gradient of '0.weight' must be dense, got layout torch.sparse_coo"):
+        eg.equalize_(eg.matrices(model), eg.GrokfastEMA())
+
+
+def test_a_refusal_comes_before_any_gradient_is_changed() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Embedding(5, 4, sparse=True), nn.Linear(4, 2))
+    for layer in (model[0], model[2]):
+        layer.weight.grad = torch.randn_like(layer.weight)
+    model[1].weight.grad = torch.zeros(5, 4).to_sparse()
+    before = model[0].weight.grad.clone()
+    with pytest.raises(TypeError, match="must be dense"):
+        eg.equalize_(eg.matrices(model), [eg.Polar(), eg.GrokfastEMA()])
+    assert torch.equal(before, model[0].weight.grad)
+
+
+# -- NaN and Inf ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_non_finite_gradient_stays_visible(value: float) -> None:
+    model = network()
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    before = parameters(model)
+    loss_of(model).backward()
+    model[0].weight.grad[2, 3] = value
+    kept = model[0].weight.grad.clone()
+    optimizer.step()
+    assert torch.equal(model[0].weight.grad.nan_to_num(9.0), kept.nan_to_num(9.0))
+    values = torch.linalg.svdvals(model[2].weight.grad)
+    torch.testing.assert_close(values, torch.ones_like(values))
+    assert torch.isfinite(model[2].weight).all()
+    assert not torch.equal(before[2], model[2].weight)
+
+
+def test_raise_names_the_parameter_and_changes_nothing() -> None:
+    model = network()
+    optimizer = sgd(model)
+    egd = eg.attach(optimizer, model, [eg.GrokfastEMA(), eg.Polar()], on_nonfinite="raise")
+    loss_of(model).backward()
+    model[2].weight.grad[0, 0] = float("inf")
+    before, gradients = parameters(model), [p.grad.clone() for p in model.parameters()]
+    with pytest.raises(FloatingPointError, match="gradient of '2.weight' must be finite, got 1 non-finite of 40"):
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
+    assert egd.state_dict()["step"] == 0
+
+
+def test_a_huge_or_tiny_gradient_is_equalised_all_the_same() -> None:
+    for factor in (1e-30, 1e30):
+        weight = nn.Parameter(torch.zeros(4, 3))
+        optimizer = eg.EGD([weight], lr=1.0)
+        weight.grad = torch.randn(4, 3) * factor
+        optimizer.step()
+        torch.testing.assert_close(torch.linalg.svdvals(weight.detach()), torch.ones(3))
+
+
+# -- never silently off -----------------------------------------------------------------------------------------------
+
+
+def test_matrices_without_any_gradient_are_reported_at_once() -> None:
+    model = network()
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    model[4].bias.grad = torch.ones(3)
+    with pytest.warns(UserWarning, match="none of the plan's matrices has a gradient"):
+        optimizer.step()
+    optimizer.step()  # said once
+
+
+def test_a_matrix_that_never_gets_a_gradient_is_named() -> None:
+    model = nn.ModuleList([network(), nn.Linear(3, 3), nn.Linear(3, 3)])
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+
+    def steps(count: int) -> None:
+        for step in range(count):
+            optimizer.zero_grad()
+            loss_of(model[0], step).backward()
+            optimizer.step()
+
+    steps(9)
+    with pytest.warns(UserWarning, match=r"no gradient in 10 steps for '1.weight'"):
+        steps(1)
+    steps(15)
+
+
+def test_frozen_matrices_are_not_complained_about() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    train(model, optimizer, 12)
+
+
+def test_a_step_without_any_gradient_is_nobodys_mistake() -> None:
+    model = network()
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    optimizer.step()
+    train(model, optimizer, 1)
+
+
+def test_flat_shards_in_place_of_the_parameters_are_refused() -> None:
+    """As DeepSpeed's ZeRO does it: the groups hold flat partitions once the optimizer is wrapped."""
+    model = network()
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    flat = nn.Parameter(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    optimizer.param_groups[0]["params"] = [flat]
+    flat.grad = torch.ones_like(flat)
+    with pytest.raises(RuntimeError, match="flat shards"):
+        optimizer.step()
+
+
+def test_parameters_that_became_flat_are_refused() -> None:
+    """As FSDP1 does it with use_orig_params: the same parameters, flat."""
+    model = network()
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    weight = model[0].weight
+    weight.data = weight.data.flatten()[:20]
+    weight.grad = torch.ones_like(weight)
+    with pytest.raises(RuntimeError, match=r"'0.weight' must have shape \(8, 6\), got \(20,\); flat shards"):
+        optimizer.step()

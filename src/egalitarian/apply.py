@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from egalitarian.kernels import RTOL, Precision
+from egalitarian.kernels import RTOL, Precision, largest_entry
 from egalitarian.select import Entry, Plan
 from egalitarian.transforms import (
     ElementwiseTransform,
@@ -75,7 +75,7 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         raise TypeError(f"plan must be a Plan, got {type(plan).__name__}; make one with matrices(model)")
     chain = as_chain(transform)
     check_chain(chain, plan.entries, plan.stack)
-    active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool)
+    active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool, device=plan.device)
     after: State = transform_gradients(plan.entries, Settings(chain, active=active), state or State())
     return after
 
@@ -129,7 +129,8 @@ def transform_gradients(entries: Sequence[Entry], settings: Settings, state: Sta
         plain = _plain_gradient(entry, grad, settings)
         if settings.observe is not None:
             for target in entry.targets:
-                settings.observe(target.name, target.fold(plain))
+                if plain.numel():
+                    settings.observe(target.name, target.fold(plain))
         new = plain
         if settings.active is not False:
             before = tensors.get(entry.name)
@@ -175,8 +176,9 @@ def _equalized(entry: Entry, grad: Tensor, transform: MatrixTransform, site: Sit
     out = torch.empty_like(grad)
     for target in entry.targets:
         G = target.fold(grad)
-        finite = torch.isfinite(G).all(-1).all(-1)[..., None, None]
-        target.write(torch.where(finite, transform(G, site._replace(name=target.name)), G), into=out)
+        if G.numel():
+            finite = torch.isfinite(largest_entry(G))
+            target.write(torch.where(finite, transform(G, site._replace(name=target.name)), G), into=out)
     return out
 
 

@@ -109,8 +109,7 @@ class Attachment:
         self._spectrum_every = spectrum_every
         self._spectra: dict[str, dict[int, Spectrum]] = {}
         shape = () if plan.stack is None else (plan.stack,)
-        self._active = torch.ones(shape, dtype=torch.bool)
-        self._streak = torch.zeros(shape, dtype=torch.int64)
+        self._set(torch.ones(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.int64))
         self._compute: Precision | None = None
         self._watch = Watch()
         self._known = {entry.parameter: entry for entry in plan.entries}
@@ -150,7 +149,7 @@ class Attachment:
             values = values.reshape(expected)
         if values.isnan().any():
             raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
-        self._active, self._streak = self._until.decide(self._active, self._streak, values)
+        self._set(*self._until.decide(self._active, self._streak, values))
         return self.active
 
     def _switch(self, mask: Tensor | Sequence[bool] | None, to: bool) -> None:
@@ -160,8 +159,12 @@ class Attachment:
                 f"mask must be booleans of shape {tuple(self._active.shape)}, got {chosen.dtype} of shape "
                 f"{tuple(chosen.shape)}; leave it out to switch everything"
             )
-        self._active = torch.where(chosen, to, self._active)
-        self._streak = torch.where(chosen, 0, self._streak)
+        self._set(torch.where(chosen, to, self._active), torch.where(chosen, 0, self._streak))
+
+    def _set(self, active: Tensor, streak: Tensor) -> None:
+        """Both live on the CPU, to be asked without synchronising; steps use a copy where the gradients are."""
+        self._active, self._streak = active, streak
+        self._active_there = active.to(self.plan.device)
 
     # -- taking it off ------------------------------------------------------------------------------------------------
 
@@ -225,7 +228,7 @@ class Attachment:
                 f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}"
             )
         tensors = _matching_memory(self._state.tensors, state_dict.get("tensors", {}))
-        self._active, self._streak = active, streak
+        self._set(active, streak)
         self._state = State(int(state_dict["step"]), tensors)
 
     # -- the step -----------------------------------------------------------------------------------------------------
@@ -279,7 +282,7 @@ class Attachment:
     def _active_now(self) -> bool | Tensor:
         if not bool(self._active.any()):
             return False
-        return True if self.plan.stack is None else self._active
+        return True if self.plan.stack is None else self._active_there
 
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")

@@ -175,28 +175,26 @@ def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    if X.shape[-2] > X.shape[-1]:
-        return _by_eigh(X.mT, rtol, floor).mT
-    eigenvalues, Q = torch.linalg.eigh(X @ X.mT)  # ascending; Q: (..., m, m) with m <= n
+    wide = X.shape[-2] <= X.shape[-1]
+
+    def gram(A: Tensor) -> Tensor:
+        product: Tensor = A @ A.mT if wide else A.mT @ A
+        return product
+
+    def applied(M: Tensor, A: Tensor) -> Tensor:
+        product: Tensor = M @ A if wide else A @ M
+        return product
+
+    eigenvalues, Q = torch.linalg.eigh(gram(X))  # ascending; of the short side
     S = eigenvalues.clamp_min(0).sqrt()
     inverse = torch.where(_above_cut(S, rtol), 1 / S, 0)
-    P = _recombine(Q, inverse, Q.mT) @ X
+    P = applied(_recombine(Q, inverse, Q.mT), X)
     weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
-    P = _refine(P, where=weakest < REFINE_BELOW * S[..., -1])
-    if floor is None:
-        return P
-    return _recombine(Q, _gain(S, rtol, floor), Q.mT) @ P
-
-
-def _refine(P: Tensor, where: Tensor) -> Tensor:
-    """One Newton-Schulz step, P <- (3 P - P Pᵀ P) / 2: squares the distance of the singular values from 0 or 1."""
-    if not where.any():
-        return P
-    if P.ndim == 2:
-        return 1.5 * P - 0.5 * (P @ P.mT) @ P
-    rough = P[where]
-    P[where] = 1.5 * rough - 0.5 * (rough @ rough.mT) @ rough
-    return P
+    rough = weakest < REFINE_BELOW * S[..., -1]
+    if rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
+        refined = 1.5 * P - 0.5 * applied(gram(P), P)
+        P = torch.where(rough[..., None, None], refined, P)
+    return P if floor is None else applied(_recombine(Q, _gain(S, rtol, floor), Q.mT), P)
 
 
 _POLAR: dict[Method, Callable[[Tensor, float, Tensor | None], Tensor]] = {"svd": _by_svd, "eigh": _by_eigh}
@@ -218,19 +216,35 @@ def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """factor(X, scale) for X = G / scale in float64, scale (..., 1) the power of two just above G's largest entry.
+    """factor(X, scale) for X = G / scale in float64, where scale (..., 1) is a power of two for each matrix.
 
-    A power of two, so that scaling by powers of two changes no bit; per matrix, so that none overflows another.
+    A power of two, so that scaling G by one changes no bit of the result.
     """
     if G.numel() == 0:
         return G.clone()
-    largest = torch.linalg.vector_norm(G, math.inf, dim=(-2, -1), keepdim=True).to(torch.float64)  # NaN if any is
+    largest = largest_entry(G).to(torch.float64)
     finite = torch.isfinite(largest)
-    exponent = torch.frexp(torch.where(finite, largest, 0)).exponent
-    half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
+    if G.device.type == "cpu" and bool(finite.all()):  # no synchronisation there, and two passes less
+        X, scale = _scaled(G, largest)
+        return factor(X, scale).to(G.dtype)
+    X, scale = _scaled(torch.where(finite, G, 0), torch.where(finite, largest, 0))
+    return torch.where(finite, factor(X, scale), math.nan).to(G.dtype)
+
+
+def largest_entry(G: Tensor) -> Tensor:
+    """max |G_ij| of each matrix, (..., 1, 1); NaN or Inf where any entry is, so one pass tells size and finiteness."""
+    norm: Tensor = torch.linalg.vector_norm(G, math.inf, dim=(-2, -1), keepdim=True)
+    return norm
+
+
+def _scaled(G: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """(X, scale) with G = scale X. Anything narrower than float64 can be squared there as it is: scale 1."""
     one = torch.ones_like(largest)
-    X = torch.where(finite, G, 0).to(torch.float64) * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
-    return torch.where(finite, factor(X, torch.ldexp(one, exponent)[..., 0]), math.nan).to(G.dtype)
+    if G.dtype != torch.float64:
+        return G.to(torch.float64), one[..., 0]
+    exponent = torch.frexp(largest).exponent
+    half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
+    return G * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent), torch.ldexp(one, exponent)[..., 0]
 
 
 def check_matrix(G: Tensor) -> None:

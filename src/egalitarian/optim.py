@@ -99,7 +99,9 @@ class EGD(torch.optim.SGD):
         self._watch.look(entries)
         settings = Settings(
             self._chain,
-            active=True if self._stack is None else torch.ones(self._stack, dtype=torch.bool),
+            active=True
+            if self._stack is None
+            else torch.ones(self._stack, dtype=torch.bool, device=entries[0].parameter.device),
             decay=self._decay,
             compute=torch.float16 if grad_scaler_is_stepping() else None,
         )

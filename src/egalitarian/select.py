@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -99,6 +101,24 @@ class Plan:
         """The stack's length, where every matrix is in a stack and all have the same; otherwise None."""
         lengths = {target.stack for target in self.targets}
         return lengths.pop() if len(lengths) == 1 else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first parameter is."""
+        return next((entry.parameter.device for entry in self.entries), torch.device("cpu"))
+
+    def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Parameter groups for an optimizer: what is taken with its own settings, what is left with others.
+
+        >>> plan = matrices(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)))
+        >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4}), lr=1.0)
+        """
+        pairs = ((self.taken, taken), (self.left, left))
+        return [
+            {"params": [(entry.name, entry.parameter) for entry in entries], **(settings or {})}
+            for entries, settings in pairs
+            if entries
+        ]
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -242,7 +262,7 @@ def whole(name: str, parameter: Tensor) -> Entry:
     shape = tuple(parameter.shape)
     if parameter.ndim < 2:
         return Entry(name, parameter, shape, reason=f"{parameter.ndim}-D")
-    return Entry(name, parameter, shape, (Target(name, shape[0], parameter[0].numel()),))
+    return Entry(name, parameter, shape, (Target(name, shape[0], math.prod(shape[1:])),))
 
 
 def _targets(item: Listed, stacked: bool, sizes: Sequence[int] | None) -> Iterator[Target]:
@@ -250,7 +270,7 @@ def _targets(item: Listed, stacked: bool, sizes: Sequence[int] | None) -> Iterat
     stack = item.parameter.shape[0] if stacked else None
     output = 1 if any(owner.transposed for owner in item.owners) else 0
     rows = shape[output]
-    columns = shape.numel() // rows if rows else shape[1 - output :].numel()
+    columns = math.prod(length for axis, length in enumerate(shape) if axis != output)
     sizes = item.pieces if sizes is None else sizes
     if sizes is None:
         yield Target(item.name, rows, columns, stack, output)

@@ -153,5 +153,5 @@ def test_iterations_out_of_range_are_named(iterations: int) -> None:
 
 
 def test_oversample_out_of_range_is_named() -> None:
-    with pytest.raises(ValueError, match="oversample .* got -3"):
+    with pytest.raises(ValueError, match=r"oversample .* got -3"):
         polar_lowrank(torch.ones(4, 6), 2, oversample=-3)

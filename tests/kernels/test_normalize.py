@@ -20,8 +20,9 @@ def test_each_row_is_divided_by_its_length_or_the_floor(
     G = (gaussian(rows, columns, seed=seed, dtype=torch.float64) * powers).to(dtype)
     X = G.double()
     expected = torch.stack([row / max(row.square().sum().sqrt().item(), floor) for row in X])
-    eps = torch.finfo(dtype).eps
-    torch.testing.assert_close(normalize(G, floor=floor).double(), expected, rtol=eps, atol=torch.finfo(dtype).tiny * eps)
+    limits = torch.finfo(dtype)
+    P = normalize(G, floor=floor).double()
+    torch.testing.assert_close(P, expected, rtol=4 * limits.eps, atol=limits.smallest_normal * limits.eps)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -32,7 +32,7 @@ def test_values_are_those_the_matrix_was_made_of(rows: int, columns: int, seed: 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 9])
 def test_equal_directions_count_in_full(count: int) -> None:
-    s = spectrum(polar(from_spectrum(9, 12, decades(count, 50), dtype=torch.float64))[:, :])
+    s = spectrum(polar(from_spectrum(9, 12, decades(count, 50), dtype=torch.float64)))
     assert float(s.stable_rank) == pytest.approx(count)
     assert float(s.effective_rank) == pytest.approx(count)
 

@@ -117,9 +117,7 @@ def _dense_optimizers() -> list[type[torch.optim.Optimizer]]:
     return [
         kind
         for name, kind in vars(torch.optim).items()
-        if inspect.isclass(kind)
-        and issubclass(kind, torch.optim.Optimizer)
-        and name not in ("Optimizer", "SparseAdam")
+        if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and name not in ("Optimizer", "SparseAdam")
     ]
 
 

@@ -183,7 +183,7 @@ def test_bad_selections(options: dict[str, Any], error: type[Exception], message
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="did you mean 2.weight"):
+    with pytest.raises(ValueError, match=r"did you mean 2\.weight"):
         eg.matrices(network(), include="2.wieght")
 
 

@@ -284,5 +284,3 @@ def test_experts_beside_plain_layers_switch_as_one() -> None:
     for values in (*torch.linalg.svdvals(weights["experts"].detach()), torch.linalg.svdvals(weights["plain"].detach())):
         torch.testing.assert_close(values, torch.ones(2))
     assert egd.observe(0.9) is False
-
-

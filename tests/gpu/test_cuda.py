@@ -1,0 +1,169 @@
+"""The same promises on CUDA. Skipped without it; run by hand on a GPU: `PYTHONPATH=src python -m pytest tests/gpu`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import egalitarian as eg
+from egalitarian.kernels import RTOL, Method
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "library"))
+from toy import batch, network
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+
+def spectrum_matrix(shape: tuple[int, int], values: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    u = torch.linalg.qr(torch.randn(shape[0], len(values), generator=generator, dtype=torch.float64)).Q
+    v = torch.linalg.qr(torch.randn(shape[1], len(values), generator=generator, dtype=torch.float64)).Q
+    return ((u * values) @ v.T).float()
+
+
+CASES = {
+    "condition 1e2": torch.logspace(0, -2, 64, dtype=torch.float64),
+    "condition 1e4": torch.logspace(0, -4, 64, dtype=torch.float64),
+    "condition 1e5, large": 80 * torch.logspace(0, -5, 64, dtype=torch.float64),
+    "rank 30, large": 80 * torch.logspace(0, -1, 30, dtype=torch.float64),
+    "clustered at the cut": torch.cat([torch.ones(8), torch.full((40,), 1.2e-6)]).double(),
+}
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("shape", [(100, 160), (160, 100), (194, 512)])
+@pytest.mark.parametrize("method", ["eigh", "svd"])
+def test_what_is_called_exact_meets_the_table(values: Tensor, shape: tuple[int, int], method: Method) -> None:
+    G = spectrum_matrix(shape, values)
+    ours = eg.polar(G.cuda(), method=method).cpu().double()
+    out = torch.linalg.svdvals(ours)
+    assert out[0] <= 1 + 1e-4
+    if values[-1] / values[0] > 10 * RTOL[torch.float32]:
+        u, s, vh = torch.linalg.svd(G.double(), full_matrices=False)
+        kept = s > RTOL[torch.float32] * s[0]
+        truth = (u * kept) @ vh
+        u, s, vh = torch.linalg.svd(G.cuda(), full_matrices=False)
+        single = ((u * kept.cuda()) @ vh).cpu().double()
+        assert (ours - truth).norm() <= (single - truth).norm()
+        assert out[len(values) - 1] >= 1 - 1e-4
+        assert len(out) == len(values) or out[len(values)] <= 1e-2
+
+
+def test_batches_nans_and_zero() -> None:
+    G = torch.randn(4, 20, 30, device="cuda")
+    G[1, 0, 0], G[2] = torch.nan, 0
+    P = eg.polar(G)
+    assert P[1].isnan().all()
+    assert not P[2].any()
+    for element in (0, 3):
+        torch.testing.assert_close(P[element], eg.polar(G[element]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_cpu_and_cuda_agree(dtype: torch.dtype) -> None:
+    G = torch.randn(3, 12, 20).to(dtype)
+    tolerance = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps} if dtype != torch.float64 else {}
+    torch.testing.assert_close(eg.polar(G.cuda()).cpu(), eg.polar(G), **tolerance)
+    torch.testing.assert_close(eg.polar_lowrank(G.cuda(), 5, seed=7).cpu(), eg.polar_lowrank(G, 5, seed=7), **tolerance)
+    torch.testing.assert_close(eg.normalize(G.cuda()).cpu(), eg.normalize(G), **tolerance)
+
+
+def loss_of(model: nn.Module, step: int = 0) -> Tensor:
+    x, y = batch(step)
+    return nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+
+
+CHAINS: dict[str, Any] = {
+    "polar": eg.Polar(),
+    "lowrank": eg.LowRankPolar(3),
+    "muon's order": [eg.Momentum(), eg.Polar()],
+    "grokfast": [eg.GrokfastMA(2), eg.GrokfastEMA(), eg.NeuronNorm()],
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_the_doors_agree_bitwise(chain: Any) -> None:
+    by_hook, by_class = network().cuda(), network().cuda()
+    hooked = torch.optim.SGD(by_hook.parameters(), lr=0.01, momentum=0.9)
+    eg.attach(hooked, by_hook, chain)
+    egd = eg.EGD(eg.matrices(by_class), lr=0.01, momentum=0.9, transform=chain)
+    for model, optimizer in ((by_hook, hooked), (by_class, egd)):
+        for step in range(5):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(by_hook.parameters(), by_class.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_and_grad_scaler(options: dict[str, Any], dtype: torch.dtype) -> None:
+    model = network().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, **options)
+    egd = eg.attach(optimizer, model)
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**14)
+    before = model[0].weight.detach().clone()
+    with torch.autocast("cuda", dtype=dtype):
+        loss = loss_of(model)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    values = torch.linalg.svdvals((before - model[0].weight.detach()).double())
+    torch.testing.assert_close(values, torch.ones_like(values), rtol=1e-3, atol=0)
+    assert egd.state_dict()["compute"] == "torch.float16"
+
+
+@pytest.mark.parametrize(
+    ("compute", "setting"), [(torch.bfloat16, torch.bfloat16), (torch.float16, torch.float16), ("tf32", "tf32")], ids=str
+)
+def test_a_gradient_keeps_its_true_rank(compute: Any, setting: Any) -> None:
+    """Batch 16 through a layer of 256: sixteen directions, whatever the precision."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)).cuda()
+    x, y = torch.randn(16, 256, device="cuda"), torch.randint(10, (16,), device="cuda")
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = compute == "tf32"
+    half = None if compute == "tf32" else compute
+    with torch.autocast("cuda", dtype=half, enabled=half is not None):
+        loss = nn.functional.cross_entropy(model(x), y)
+    (loss * 1024).backward()
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    eg.equalize_(eg.matrices(model), eg.Polar(compute=setting))
+    for layer in (model[0], model[2]):
+        assert int((torch.linalg.svdvals(layer.weight.grad.double()) > 0.5).sum()) == 16
+
+
+def test_a_step_of_a_stack_does_not_synchronise() -> None:
+    """Switches, NaN guards, memories: all by torch.where. (eigh and svd synchronise by themselves.)"""
+    weights = {"w": nn.Parameter(torch.zeros(4, 6, 5, device="cuda")), "b": nn.Parameter(torch.zeros(4, 6, device="cuda"))}
+    plan = eg.matrices(weights, include="w", stack=True)
+    optimizer = torch.optim.SGD(weights.values(), lr=0.1, foreach=True)
+    egd = eg.attach(optimizer, plan, [eg.GrokfastEMA(), eg.NeuronNorm()], decay_before=0.1)
+    egd.off([False, True, False, False])
+    for parameter in weights.values():
+        parameter.grad = torch.ones_like(parameter)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_exact_egd_keeps_no_memory() -> None:
+    model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512), nn.Linear(512, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    eg.attach(optimizer, model)
+    used = []
+    for _ in range(4):
+        model(torch.randn(64, 512, device="cuda")).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        used.append(torch.cuda.memory_allocated())
+    assert used[-1] == used[1]

@@ -75,9 +75,13 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         raise TypeError(f"plan must be a Plan, got {type(plan).__name__}; make one with matrices(model)")
     chain = as_chain(transform)
     check_chain(chain, plan.entries, plan.stack)
-    active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool, device=plan.device)
-    after: State = transform_gradients(plan.entries, Settings(chain, active=active), state or State())
+    settings = Settings(chain, active=all_active(plan.stack, plan.device))
+    after: State = transform_gradients(plan.entries, settings, state or State())
     return after
+
+
+def all_active(stack: int | None, device: torch.device) -> bool | Tensor:
+    return True if stack is None else torch.ones(stack, dtype=torch.bool, device=device)
 
 
 def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int | None) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from egalitarian.selectors import Listed, Selector, as_selectors, chosen, listing, matched, matching

@@ -235,6 +235,10 @@ def _polar(G: Tensor) -> Tensor:
     return (U @ Vh).to(G.dtype)
 
 
+def _row_normalized(G: Tensor) -> Tensor:
+    return G / torch.linalg.vector_norm(G, dim=1, keepdim=True).clamp_min(0.01)
+
+
 def _equalized(G: Tensor) -> bool:
     singular = torch.linalg.svdvals(G.to(torch.float64))
     return torch.allclose(singular, torch.ones_like(singular), atol=1e-4)
@@ -323,23 +327,31 @@ class TestOutsider(TestCase):
         self.assertGreater(up * float(problem.backward() - initial), 0)
 
     @optims(ROWS, dtypes=[torch.float32, torch.float64])
-    def test_is_the_bare_optimizer_on_polar_factors(
+    def test_is_the_bare_optimizer_on_transformed_gradients(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         for row in _inputs(optim_info, device, dtype):
-            if "transform" in row.kwargs:
+            kwargs = copy.deepcopy(row.kwargs)
+            transform = kwargs.pop("transform", Polar())
+            if isinstance(transform, LowRankPolar):
                 continue
             with _blaming(row):
                 ours, theirs = Problem(device, dtype), Problem(device, dtype)
                 optimizer = _make(optim_info, ours.params, row.kwargs)
-                kwargs = copy.deepcopy(row.kwargs)
                 decay = kwargs.pop("decay_before", 0.0) * (-1 if kwargs.get("maximize") else 1)
                 bare = BARE[optim_info.optim_cls](theirs.params, **kwargs)
+                means = [torch.zeros_like(p) for p in theirs.params]
                 for _ in range(4):
-                    gradients = [torch.randn_like(p) for p in theirs.params]
-                    for p, q, G in zip(ours.params, theirs.params, gradients, strict=True):
+                    for p, q, mean in zip(ours.params, theirs.params, means, strict=True):
+                        G = torch.randn_like(p)
                         p.grad = G.clone()
-                        q.grad = _polar(G + decay * q.detach()) if G.ndim == 2 else G
+                        if q.ndim == 2:
+                            G = G + decay * q.detach()
+                        if isinstance(transform, tuple):
+                            G = mean.mul_(0.9).add_(G, alpha=0.1).clone()
+                        if q.ndim == 2:
+                            G = _row_normalized(G) if isinstance(transform, NeuronNorm) else _polar(G)
+                        q.grad = G
                     optimizer.step()
                     bare.step()
                     self.assertEqual(ours.values(), theirs.values())
@@ -416,6 +428,8 @@ class TestOutsider(TestCase):
                 values = problem.train(optimizer, 3)
                 saved = _through_file(optimizer.state_dict())  # loading does not copy, and steps write into the state
                 self.assertSame(saved, optimizer.state_dict())
+                if optim_info.optim_cls is EGD:
+                    self.assertEqual([group["egd_steps"] for group in saved["param_groups"]], [3])
                 expected = problem.train(optimizer, 3)
                 for _ in range(2):
                     resumed = Problem(device, dtype, seed=1)
@@ -875,7 +889,7 @@ class TestOutsider(TestCase):
             {"lr": 0.03, "maximize": True},
         ]
         if optim_info.optim_cls is EGD:
-            settings += [{"equalize": False}, {"decay_before": 0.7}, {"momentum": 0.5, "nesterov": True}]
+            settings += [{"decay_before": 0.7}, {"momentum": 0.5, "nesterov": True}]
         for row in _inputs(optim_info, device, dtype):
             if isinstance(row.kwargs.get("transform"), LowRankPolar):
                 continue
@@ -884,7 +898,7 @@ class TestOutsider(TestCase):
                 groups = [{"params": p.params, **setting} for p, setting in zip(together, settings, strict=True)]
                 one = _make(optim_info, groups, row.kwargs)
                 several = [
-                    _make(optim_info, [{"params": p.params, **setting}], row.kwargs)
+                    _make(optim_info, p.params, {**row.kwargs, **setting})
                     for p, setting in zip(alone, settings, strict=True)
                 ]
                 for _ in range(3):
@@ -914,6 +928,24 @@ class TestOutsider(TestCase):
             self.assertEqual(fast.weight.detach(), before[0] - 0.02 * fast.weight.grad)
             self.assertEqual(decayed.weight.detach(), before[0] - 0.02 * (fast.weight.grad + 9 * before[0]))
             self.assertTrue(_equalized(fast.weight.grad))
+
+    @optims(EGD_ROW)
+    def test_a_group_may_be_left_to_plain_sgd(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+        for row in optim_info.optim_inputs_func(device=device):
+            if isinstance(row.kwargs.get("transform"), tuple):  # a mean of gradients is for every parameter
+                continue
+            with _blaming(row):
+                equalized, left, expected = Problem(device, dtype), Problem(device, dtype), Problem(device, dtype)
+                groups = [{"params": equalized.params}, {"params": left.params, "equalize": False}]
+                optimizer = _make(optim_info, groups, row.kwargs)
+                theirs = {key: value for key, value in row.kwargs.items() if key not in ("transform", "decay_before")}
+                sgd = torch.optim.SGD(expected.params, **copy.deepcopy(theirs))
+                for _ in range(3):
+                    equalized.backward()
+                    left.train(optimizer, 1)
+                    expected.train(sgd, 1)
+                self.assertSame(left.values(), expected.values())
+                self.assertNotEqual(equalized.values(), expected.values())
 
     @optims(ROWS)
     def test_a_group_added_later(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:

@@ -65,6 +65,7 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         transform: one transform, or a sequence applied in order.
         state: what the last call returned; None starts anew. Only randomized and stateful transforms need it.
 
+    >>> from egalitarian import matrices
     >>> layer = torch.nn.Linear(3, 2)
     >>> layer(torch.randn(5, 3)).square().sum().backward()
     >>> state = equalize_(matrices(layer))
@@ -109,7 +110,7 @@ def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: 
     }
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch._disable_dynamo  # torch.compiler.disable would import dynamo here and now
 @torch.no_grad()
 def transform_gradients(entries: Sequence[Entry], settings: Settings, state: State) -> State:
     """One pass over the gradients of `entries`; returns the state after it. The only writer of `p.grad`."""

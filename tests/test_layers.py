@@ -1,0 +1,64 @@
+"""Imports follow the house: down once, and never from the library into anything but torch."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "egalitarian"
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "kernels": set(),
+    "selectors": set(),
+    "until": set(),
+    "spectrum": {"kernels"},
+    "select": {"selectors"},
+    "roster": {"select"},
+    "watch": {"select"},
+    "transforms": {"kernels", "select"},
+    "apply": {"kernels", "select", "transforms"},
+    "optim": {"apply", "roster", "select", "transforms", "watch"},
+    "attach": {"apply", "kernels", "optim", "roster", "select", "spectrum", "transforms", "until", "watch"},
+    "__init__": {"apply", "attach", "kernels", "optim", "select", "spectrum", "transforms", "until"},
+    "__main__": {""},
+}
+
+
+def imports(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def test_every_room_has_a_rule() -> None:
+    assert {file.stem for file in PACKAGE.glob("*.py")} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_imports_go_one_way(room: str) -> None:
+    ours = {
+        name.removeprefix("egalitarian").removeprefix(".")
+        for name in imports(PACKAGE / f"{room}.py")
+        if "egalitarian" in name
+    }
+    assert ours <= MAY_IMPORT[room]
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_the_library_needs_only_torch(room: str) -> None:
+    foreign = {name.split(".")[0] for name in imports(PACKAGE / f"{room}.py")} - set(sys.stdlib_module_names)
+    assert foreign <= {"torch", "egalitarian", "__future__"}
+
+
+@pytest.mark.parametrize("room", set(MAY_IMPORT) - {"apply"})
+def test_only_apply_writes_gradients(room: str) -> None:
+    for node in ast.walk(ast.parse((PACKAGE / f"{room}.py").read_text())):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        assert not any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)

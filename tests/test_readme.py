@@ -1,0 +1,56 @@
+"""Every Python block of the README runs, in order, as a newcomer would paste them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    x, y = torch.randn(16, 12), torch.randint(4, (16,))
+    names = {
+        "model": model,
+        "loader": [(x, y)] * 3,
+        "loss_fn": nn.CrossEntropyLoss(),
+        "val_accuracy": 0.97,
+        "x": x,
+        "y": y,
+    }
+    assert len(BLOCKS) >= 5
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), names)
+        if "val_accuracy" in block:
+            assert names["egd"].active is False
+    assert "0.weight  (32, 12)  taken as 32 x 12" in capsys.readouterr().out
+
+
+def test_the_snippet_is_the_promised_one() -> None:
+    first = BLOCKS[0]
+    assert "eg.attach(optimizer, model, until=eg.Until(0.95))" in first
+    assert "egd.observe(val_accuracy)" in first
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.py")), ids=lambda file: file.stem)
+def test_the_examples_run(file: Path) -> None:
+    command = [sys.executable, str(file), "--quick"]
+    environment = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,102 @@
+"""The public surface, frozen: a new name or argument is a decision, not an accident."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import egalitarian as eg
+
+SIGNATURES = {
+    "polar": "(G, *, method='auto', rtol=None, floor=None)",
+    "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None)",
+    "normalize": "(G, *, floor=0.01)",
+    "spectrum": "(G)",
+    "matrices": "(model, *, include=None, exclude=(), head='last', split=None, stack=None)",
+    "equalize_": "(plan, transform=Polar(), *, state=None)",
+    "attach": (
+        "(optimizer, model_or_plan, transform=Polar(), *, decay_before=0.0, until=None, on_nonfinite='keep', "
+        "spectrum_every=0)"
+    ),
+    "EGD": (
+        "(params_or_plan, lr, *, momentum=0.0, nesterov=False, weight_decay=0.0, decay_before=0.0, transform=Polar(), "
+        "foreach=None, maximize=False)"
+    ),
+    "Until": "(threshold, mode='max', patience=0, resume=False, margin=0.0)",
+    "Polar": "(*, compute=None, rtol=None, floor=None, method='auto', scale=None)",
+    "LowRankPolar": "(rank, cap=False, *, compute=None, rtol=None, iterations=2, oversample=0, seed=0, fixed=False)",
+    "NeuronNorm": "(floor=0.01)",
+    "Natural": "(*, compute=None, rtol=None)",
+    "GrokfastEMA": "(alpha=0.98, lamb=2.0, *, plan=None)",
+    "GrokfastMA": "(window=100, lamb=5.0, warmup=True, *, plan=None)",
+    "Momentum": "(beta=0.95, nesterov=False, *, plan=None)",
+    "Identity": "(*, plan=None)",
+}
+RETURNED = {"Attachment", "Plan", "Spectrum", "State"}
+ATTACHMENT = {"plan", "active", "on", "off", "remove", "observe", "spectrum", "state_dict", "load_state_dict", "optimizer"}
+
+
+def bare(name: str) -> str:
+    signature = inspect.signature(getattr(eg, name))
+    parameters = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+
+
+def test_names() -> None:
+    assert set(eg.__all__) == set(SIGNATURES) | RETURNED
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(name: str) -> None:
+    assert bare(name) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", sorted(eg.__all__))
+def test_every_public_name_is_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(eg, name))
+
+
+def test_attachment() -> None:
+    import torch
+
+    layer = torch.nn.Linear(2, 2)
+    egd = eg.attach(torch.optim.SGD(layer.parameters(), lr=0.1), layer)
+    assert {name for name in dir(egd) if not name.startswith("_")} == ATTACHMENT
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """From a bare source tree, nothing installed."""
+    source = str(Path(__file__).parent.parent / "src")
+    return subprocess.run([sys.executable, *arguments], env={"PYTHONPATH": source}, capture_output=True, text=True)
+
+
+def test_importing_pulls_in_nothing_but_torch() -> None:
+    code = (
+        "import sys, torch; before = set(sys.modules); import egalitarian\n"
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
+    )
+    result = run("-c", code)
+    assert result.stdout.strip() == "['egalitarian']", result.stderr
+
+
+def test_the_command_line_from_a_bare_source_tree() -> None:
+    assert run("-m", "egalitarian", "--version").stdout.strip() == f"egalitarian {eg.__version__}"
+    asked = run("-m", "egalitarian")
+    assert asked.returncode == 0
+    assert "import egalitarian as eg" in asked.stdout
+
+
+def test_without_the_lab_extra_the_pip_line_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import importlib.util
+
+    from egalitarian.__main__ import main
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["grok"]) == 2
+    assert "pip install 'egalitarian[lab]'" in capsys.readouterr().err

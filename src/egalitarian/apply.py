@@ -110,7 +110,7 @@ def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: 
     }
 
 
-@torch._disable_dynamo  # torch.compiler.disable would import dynamo here and now
+@torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once
 @torch.no_grad()
 def transform_gradients(entries: Sequence[Entry], settings: Settings, state: State) -> State:
     """One pass over the gradients of `entries`; returns the state after it. The only writer of `p.grad`."""
@@ -145,8 +145,17 @@ def transform_gradients(entries: Sequence[Entry], settings: Settings, state: Sta
             if memory:
                 tensors[entry.name] = memory
         if new is not grad:
-            grad.copy_(new if settings.grad_scale is None else new * settings.grad_scale.to(new.device))
+            _write(entry, grad, new if settings.grad_scale is None else new * settings.grad_scale.to(new.device))
     return State(state.step + 1, tensors)
+
+
+def _write(entry: Entry, grad: Tensor, new: Tensor) -> None:
+    """In place, so that views of the gradient (DDP's buckets) follow; unless its memory cannot be written."""
+    expanded = any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True))
+    if expanded or grad.is_inference():
+        entry.parameter.grad = new.contiguous() if expanded else new
+    else:
+        grad.copy_(new)
 
 
 def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import Settings, State, check_chain, initial_memory, transform_gradients
 from egalitarian.kernels import Precision
-from egalitarian.optim import EGD
+from egalitarian.optim import EGD, refuse_differentiable
 from egalitarian.roster import Group, Roster
 from egalitarian.select import Entry, Plan, annotate, matrices, survey
 from egalitarian.spectrum import Spectrum, spectrum
@@ -66,8 +66,7 @@ def attach(
         raise ValueError("optimizer must not equalise by itself, got EGD; pass EGD the transform instead")
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError("optimizer must take dense gradients, got SparseAdam; use Adam for the matrices")
-    if any(group.get("differentiable") for group in optimizer.param_groups):
-        raise ValueError("optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place")
+    refuse_differentiable(optimizer.param_groups)
     if hasattr(optimizer, "_egalitarian"):
         raise ValueError(
             "optimizer must have one attachment, got a second; call .remove() on the first, or combine the transforms in "
@@ -109,12 +108,12 @@ class Attachment:
         self._spectrum_every = spectrum_every
         self._spectra: dict[str, dict[int, Spectrum]] = {}
         shape = () if plan.stack is None else (plan.stack,)
-        self._set(torch.ones(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.int64))
+        self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
         self._compute: Precision | None = None
         self._watch = Watch()
         self._known = {entry.parameter: entry for entry in plan.entries}
-        self._roster = Roster(optimizer, self._describe, self._check)
-        self._state = State(0, initial_memory(self._roster.entries(), chain, plan.stack))
+        self._roster = Roster({entry.parameter: entry.name for entry in plan.entries})
+        self._state = State(0, initial_memory(self._entries(), chain, plan.stack))
         self._handle = optimizer.register_step_pre_hook(self._before_step)
         optimizer._egalitarian = self  # type: ignore[attr-defined]
         optimizer.__reduce_ex__ = partial(_reduce_with_warning, optimizer)  # type: ignore[method-assign]
@@ -138,9 +137,9 @@ class Attachment:
         """Tells `until` the newest metric (for a stack: one per element) and returns what is active from now on."""
         if self._until is None:
             raise RuntimeError("observe needs a rule to decide by, got until=None; attach(..., until=Until(0.95))")
-        values = torch.as_tensor(metric).detach().to("cpu")
-        if not values.is_floating_point():
-            values = values.to(torch.float64)
+        values = metric.detach().to("cpu") if isinstance(metric, Tensor) else None
+        if values is None or not values.is_floating_point():
+            values = torch.as_tensor(metric, dtype=torch.float64, device="cpu")
         expected = self._active.shape
         if values.shape != expected:
             if values.numel() != 1 or self.plan.stack is not None:
@@ -153,7 +152,7 @@ class Attachment:
         return self.active
 
     def _switch(self, mask: Tensor | Sequence[bool] | None, to: bool) -> None:
-        chosen = torch.ones_like(self._active) if mask is None else torch.as_tensor(mask).to("cpu")
+        chosen = torch.ones_like(self._active) if mask is None else torch.as_tensor(mask, device="cpu")
         if chosen.dtype != torch.bool or chosen.shape != self._active.shape:
             raise ValueError(
                 f"mask must be booleans of shape {tuple(self._active.shape)}, got {chosen.dtype} of shape "
@@ -208,7 +207,7 @@ class Attachment:
             "step": self._state.step,
             "active": self._active.tolist(),
             "streak": self._streak.tolist(),
-            "tensors": {name: dict(memory) for name, memory in self._state.tensors.items()},
+            "tensors": {name: dict(memory) for name, memory in self._memories().items()},
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -221,19 +220,24 @@ class Attachment:
                 f"state_dict must be of the same transform {self._chain!r}, got {state_dict['transform']}; "
                 f"attach with that one"
             )
-        active = torch.as_tensor(state_dict["active"], dtype=torch.bool)
-        streak = torch.as_tensor(state_dict["streak"], dtype=torch.int64)
+        active = torch.as_tensor(state_dict["active"], dtype=torch.bool, device="cpu")
+        streak = torch.as_tensor(state_dict["streak"], dtype=torch.int64, device="cpu")
         if active.shape != self._active.shape or streak.shape != self._active.shape:
             raise ValueError(
                 f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}"
             )
-        tensors = _matching_memory(self._state.tensors, state_dict.get("tensors", {}))
+        tensors = _matching_memory(self._memories(), state_dict.get("tensors", {}))
         self._set(active, streak)
         self._state = State(int(state_dict["step"]), tensors)
 
+    def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
+        """Of every parameter that the optimizer holds now, also of those that have not taken a step yet."""
+        newcomers = [entry for entry in self._entries() if entry.name not in self._state.tensors]
+        return {**self._state.tensors, **initial_memory(newcomers, self._chain, self.plan.stack)}
+
     # -- the step -----------------------------------------------------------------------------------------------------
 
-    @torch._disable_dynamo
+    @torch._disable_dynamo  # type: ignore[attr-defined]
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -265,7 +269,7 @@ class Attachment:
         grad_scale = getattr(self.optimizer, "grad_scale", None)
         scaled = found_inf is not None or grad_scaler_is_stepping()
         self._compute = torch.float16 if scaled else None
-        entries = self._roster.entries()
+        entries = self._entries()
         self._watch.look(entries)
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = Settings(
@@ -284,11 +288,15 @@ class Attachment:
             return False
         return True if self.plan.stack is None else self._active_there
 
+    def _entries(self) -> list[Entry]:
+        return self._roster.entries(self.optimizer.param_groups, self._describe, self._check)
+
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
         return self._known.get(parameter, unknown)
 
-    def _check(self, entries: list[Entry]) -> None:
+    def _check(self, entries: Sequence[Entry]) -> None:
+        refuse_differentiable(self.optimizer.param_groups)
         if self.plan.targets and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; were they replaced by flat "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -55,7 +56,8 @@ class EGD(torch.optim.SGD):
         maximize: bool = False,
     ) -> None:
         for what, value in (("lr", lr), ("weight_decay", weight_decay), ("decay_before", decay_before)):
-            if not isinstance(value, Tensor) and not 0 <= value < math.inf:
+            single = not isinstance(value, Tensor) or value.numel() == 1
+            if single and not 0 <= value < math.inf:
                 raise ValueError(f"{what} must be a number >= 0, got {value}; to climb, use maximize=True")
         if not 0 <= momentum < math.inf:
             raise ValueError(f"momentum must be a number >= 0, got {momentum}; 0 is none, 0.9 is common")
@@ -87,7 +89,14 @@ class EGD(torch.optim.SGD):
                 raise ValueError(f"equalize must be True or False, got {param_group['equalize']!r}")
             if not 0 <= decay < math.inf:
                 raise ValueError(f"decay_before must be a number >= 0, got {decay}; 0 adds none")
+            refuse_differentiable([param_group])
         super().add_param_group(param_group)
+        if hasattr(self, "_roster"):
+            try:
+                self._entries()
+            except BaseException:
+                self.param_groups.pop()
+                raise
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step; `closure`, if given, makes the gradients first and its value is returned."""
@@ -95,7 +104,7 @@ class EGD(torch.optim.SGD):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        entries = self._roster.entries()
+        entries = self._entries()
         self._watch.look(entries)
         settings = Settings(
             self._chain,
@@ -117,15 +126,12 @@ class EGD(torch.optim.SGD):
         for entry in entries:
             kept = self.state.get(entry.parameter, {})
             memory = {key.removeprefix(_OURS): value for key, value in kept.items() if key.startswith(_OURS)}
-            for key in memory:
-                if key.endswith(".count"):  # load_state_dict casts all state to the parameter's dtype
-                    memory[key] = memory[key].to(torch.int64)
             if memory:
                 tensors[entry.name] = memory
         return State(max(group["egd_steps"] for group in self.param_groups), tensors)
 
     def _remember(self, state: State) -> None:
-        for entry in self._roster.entries():
+        for entry in self._entries():
             for key, value in state.tensors.get(entry.name, {}).items():
                 self.state[entry.parameter][_OURS + key] = value
         for group in self.param_groups:
@@ -135,8 +141,11 @@ class EGD(torch.optim.SGD):
 
     def _begin(self) -> None:
         self._watch = Watch()
-        self._roster = Roster(self, self._describe, self._check)
-        self._roster.entries()
+        self._roster = Roster({parameter: entry.name for parameter, entry in self._planned.items()})
+        self._entries()
+
+    def _entries(self) -> list[Entry]:
+        return self._roster.entries(self.param_groups, self._describe, self._check)
 
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         entry = self._planned.get(parameter) or whole(name, parameter)
@@ -144,7 +153,7 @@ class EGD(torch.optim.SGD):
             return Entry(entry.name, parameter, entry.shape, reason="equalize=False")
         return entry
 
-    def _check(self, entries: list[Entry]) -> None:
+    def _check(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             if entry.taken and not entry.parameter.is_floating_point():
                 raise TypeError(
@@ -166,8 +175,23 @@ class EGD(torch.optim.SGD):
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in ours}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        before = self.__dict__.get("param_groups", [])
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        for group in self.param_groups:  # a checkpoint of plain SGD knows none of these
-            for key, value in self._own_defaults().items():
-                group.setdefault(key, value)
+        for group, old in itertools.zip_longest(self.param_groups, before):
+            for key, value in self._own_defaults().items():  # a checkpoint of plain SGD knows none of these
+                group.setdefault(key, value if old is None else old[key])
         self._begin()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        places = [place for group in state_dict["param_groups"] for place in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for place, parameter in zip(places, parameters, strict=True):
+            for key, value in state_dict["state"].get(place, {}).items():
+                if key.startswith(_OURS) and key.endswith(".count"):  # torch has cast it to the parameter's dtype
+                    self.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def refuse_differentiable(groups: Iterable[Group]) -> None:
+    if any(group.get("differentiable") for group in groups):
+        raise ValueError("optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place")

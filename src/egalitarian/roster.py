@@ -1,12 +1,11 @@
-"""Who is in an optimizer now, under which name, and from which group: read live, as groups may be added at any time."""
+"""Who is in an optimizer now, and under which name: read live, as groups may be added, replaced or changed at any time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from egalitarian.select import Entry
 
@@ -16,28 +15,32 @@ Group = dict[str, Any]
 class Roster:
     """The entries of an optimizer's parameters, made anew only when its groups have changed.
 
-    `describe(name, parameter, group)` says what each parameter is; `check(entries)` may refuse the whole.
+    Args:
+        names: of the parameters that a plan knows. Others go by the name the optimizer has for them, or, where it has
+            none or another parameter has that name, by their place in its groups: memories go by name, so no two share.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        describe: Callable[[str, Tensor, Group], Entry],
-        check: Callable[[list[Entry]], None],
-    ) -> None:
-        self._optimizer, self._describe, self._check = optimizer, describe, check
-        self._parameters: list[Tensor] = []
-        self._groups: dict[Tensor, Group] = {}
+    def __init__(self, names: Mapping[Tensor, str]) -> None:
+        self._names = names
+        self._seen: list[object] = []
         self._entries: list[Entry] = []
+        self._groups: dict[Tensor, Group] = {}
 
-    def entries(self) -> list[Entry]:
-        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        same = len(parameters) == len(self._parameters) and all(map(_is, parameters, self._parameters))
-        if not same:
-            named = list(self._named())
-            entries = [self._describe(name, parameter, group) for name, parameter, group in named]
-            self._check(entries)
-            self._parameters, self._entries = parameters, entries
+    def entries(
+        self,
+        groups: Sequence[Group],
+        describe: Callable[[str, Tensor, Group], Entry],
+        check: Callable[[Sequence[Entry]], None],
+    ) -> list[Entry]:
+        """One entry per parameter, as `describe` says; `check` may refuse the whole, and then nothing has changed here."""
+        seen: list[object] = []
+        for group in groups:
+            seen += [group, group.get("equalize"), *group["params"]]
+        if len(seen) != len(self._seen) or any(new is not old for new, old in zip(seen, self._seen, strict=True)):
+            named = list(self._named(groups))
+            entries = [describe(name, parameter, group) for name, parameter, group in named]
+            check(entries)
+            self._seen, self._entries = seen, entries
             self._groups = {parameter: group for _, parameter, group in named}
         return self._entries
 
@@ -48,13 +51,14 @@ class Roster:
         """The decay to put into a gradient: negated where the optimizer maximizes, as it negates the gradient."""
         return -decay if self.group(entry).get("maximize") else decay
 
-    def _named(self) -> list[tuple[str, Tensor, Group]]:
-        named = []
-        for number, group in enumerate(self._optimizer.param_groups):
-            names = group.get("param_names") or [f"param_groups[{number}].params[{i}]" for i in range(len(group["params"]))]
-            named += [(name, parameter, group) for name, parameter in zip(names, group["params"], strict=True)]
-        return named
-
-
-def _is(one: Tensor, other: Tensor) -> bool:
-    return one is other
+    def _named(self, groups: Sequence[Group]) -> Iterator[tuple[str, Tensor, Group]]:
+        taken = set(self._names.values())
+        for number, group in enumerate(groups):
+            own = group.get("param_names") or [None] * len(group["params"])
+            for place, (name, parameter) in enumerate(zip(own, group["params"], strict=True)):
+                if parameter in self._names:
+                    name = self._names[parameter]
+                elif name is None or name in taken:
+                    name = f"param_groups[{number}].params[{place}]"
+                taken.add(name)
+                yield name, parameter, group

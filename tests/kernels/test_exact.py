@@ -184,6 +184,16 @@ def test_no_singular_value_exceeds_one_with_a_cluster_at_the_finest_cut_of_eigh(
     assert largest(polar(at_cut(60, 80, 1, spread, 5e-7), method="eigh", rtol=5e-7)) <= bound(torch.float32)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_no_singular_value_exceeds_one_in_a_batch_of_easy_and_hard(transposed: bool, method: str) -> None:
+    G = torch.stack([gaussian(40, 50), at_cut(40, 50, 1, 0.5, 1e-6), torch.zeros(40, 50), at_cut(40, 50, 20, 0.01, 1e-6)])
+    P = polar(G.mT if transposed else G, method=method)
+    assert largest(P) <= bound(torch.float32)
+    assert rank(P[0]) == 40
+    assert not P[2].any()
+
+
 @law
 @given(
     powers=st.lists(st.floats(-7, 2) | st.floats(-6.2, -5.8), min_size=1, max_size=12),

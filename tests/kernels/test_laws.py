@@ -190,6 +190,13 @@ def test_batch_is_a_loop(shape: tuple[int, int], batch: tuple[int, ...], method:
     assert largest(P) <= bound(torch.float32)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_scales_of_a_batch_do_not_touch_each_other(method: str) -> None:
+    G = gaussian(3, 5, 9, dtype=torch.float64)
+    scales = torch.tensor([2.0**700, 1.0, 2.0**-700], dtype=torch.float64)[:, None, None]
+    assert torch.equal(polar(G * scales, method=method, rtol=1e-6), polar(G, method=method, rtol=1e-6))
+
+
 @law
 @given(case=conditioned(), seed=seeds)
 def test_lowrank_at_full_rank_is_polar(case: tuple[Tensor, float], seed: int) -> None:

@@ -1075,7 +1075,7 @@ class TestOutsider(TestCase):
         before = _live_tensors()
         for problem, optimizer in runs:
             problem.train(optimizer, 50)
-        self.assertEqual(_live_tensors(), before)
+        self.assertLessEqual(_live_tensors(), before)
         if BARE[optim_info.optim_cls] is torch.optim.SGD:
             self.assertEqual([optimizer.state_dict()["state"] for _, optimizer in runs], [{}] * 3)
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import egalitarian as eg
 
 P, WIDTH, BATCH, EPOCHS = 97, 512, 512, 8000
+PAST = 5  # epochs above 95 % to go on for
 Method = tuple[torch.optim.Optimizer, Callable[[float], object]]
 """An optimizer, and what is to be told the test accuracy after each epoch."""
 
@@ -85,7 +86,7 @@ def train(method: str, seed: int, epochs: int, device: str) -> list[tuple[float,
     optimizer, observe = METHODS[method](model)
     batches = torch.Generator().manual_seed(seed)
     history: list[tuple[float, float]] = []
-    while len(history) < epochs and sum(test > 0.95 for _, test in history) < 5:
+    while len(history) < epochs and sum(test > 0.95 for _, test in history) < PAST:
         for indices in torch.randperm(half, generator=batches).to(device).split(BATCH)[: half // BATCH]:
             nn.functional.cross_entropy(model(x[indices]), y[indices]).backward()
             optimizer.step()

@@ -102,7 +102,7 @@ def polar_lowrank(
     """
     check_matrix(G)
     rows, columns = G.shape[-2:]
-    if not 1 <= rank <= max(1, min(rows, columns)):
+    if not isinstance(rank, int) or not 1 <= rank <= max(1, min(rows, columns)):
         raise ValueError(
             f"rank must be in [1, {min(rows, columns)}] for a matrix of shape {(rows, columns)}, got {rank}; "
             f"lower it or use polar()"
@@ -134,14 +134,16 @@ def normalize(G: Tensor, *, floor: float = 0.01) -> Tensor:
     """g / max(|g|, floor) for every row g of G: one scale per output unit (the paper's column normalisation).
 
     The paper holds weights as (in, out) and so speaks of columns; torch holds them as (out, in). Not scale-free: rows
-    shorter than the absolute `floor` are divided by it. A non-finite row does not touch the others.
+    shorter than the absolute `floor` are divided by it. A non-finite row comes back as NaN and does not touch the others.
     """
     check_matrix(G)
     if not 0 < floor < math.inf:
         raise ValueError(f"floor must be a number > 0, got {floor}; the paper uses 0.01")
-    norm = torch.linalg.vector_norm(G, dim=-1, keepdim=True, dtype=torch.float64)
-    scaled: Tensor = G / norm.clamp_min(floor)
-    return scaled.to(G.dtype)
+    X = G.to(torch.float64)
+    largest = X.abs().amax(-1, keepdim=True) if X.shape[-1] else X.new_ones((*X.shape[:-1], 1))
+    unit = torch.where(largest > 0, largest, 1)  # so that no square overflows
+    norm = torch.linalg.vector_norm(X / unit, dim=-1, keepdim=True) * unit
+    return torch.where(torch.isfinite(largest), X / norm.clamp_min(floor), math.nan).to(G.dtype)
 
 
 @torch.no_grad()
@@ -206,7 +208,7 @@ def _recombine(U: Tensor, gain: Tensor, Vh: Tensor) -> Tensor:
 
 
 def _above_cut(S: Tensor, rtol: float) -> Tensor:
-    return (rtol * S.amax(-1, keepdim=True) < S) & (S > 0)
+    return rtol * S.amax(-1, keepdim=True) < S
 
 
 def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,9 @@ def test_a_step_of_a_stack_does_not_synchronise() -> None:
     for parameter in weights.values():
         parameter.grad = torch.ones_like(parameter)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         optimizer.step()
     finally:

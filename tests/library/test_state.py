@@ -173,7 +173,8 @@ def test_exact_egd_keeps_no_tensor_between_steps() -> None:
 
 def peak_bytes(work: Callable[[], object]) -> int:
     """What the CPU allocator had handed out at the most, beyond what was there before."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, profile_memory=True, acc_events=True) as profile:
         work()
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     sizes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]

@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 test: $(STAMP)   ## set up if needed, then the default tests (about two minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: $(STAMP)  ## the long tests: inductor, installation, grokking (two minutes)
+test-slow: $(STAMP)  ## the long tests: inductor, installation (two minutes)
 	$(VENV)/bin/python -m pytest -q -m slow
 
 lint: $(STAMP)   ## ruff: lint and format

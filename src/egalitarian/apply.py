@@ -179,7 +179,13 @@ def _through_chain(
         elif _in_scope(transform, entry):
             prefix = f"{place}."
             memory = {key.removeprefix(prefix): value for key, value in before.items() if key.startswith(prefix)}
-            grad, memory = transform(grad, memory)
+            try:
+                grad, memory = transform(grad, memory)
+            except KeyError as missing:
+                raise ValueError(
+                    f"state must come from the same transforms, got one without {missing} of {transform!r} for "
+                    f"{entry.name!r}; start anew with state=None"
+                ) from None
             after |= {prefix + key: _choose(keep, value, before[prefix + key]) for key, value in memory.items()}
     return (plain if grad is plain else _choose(keep, grad, plain)), after
 
@@ -222,9 +228,7 @@ def _start(entry: Entry, chain: Sequence[Transform], grad: Tensor, stack: int | 
 
 
 def _in_scope(transform: ElementwiseTransform, entry: Entry) -> bool:
-    if transform.plan is None:
-        return True
-    return any(held.parameter is entry.parameter for held in transform.plan.taken)
+    return transform.plan is None or transform.plan.takes(entry.parameter)
 
 
 def _stack_of(settings: Settings) -> int | None:
@@ -243,7 +247,7 @@ def check_gradient(entry: Entry, grad: Tensor) -> None:
     if tuple(grad.shape) != entry.shape:
         raise RuntimeError(
             f"the gradient of {entry.name!r} must have shape {entry.shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
-            f"ZeRO) hold no matrices: use FSDP2, DDP or ZeRO stage 0"
+            f"ZeRO) hold no matrices: use DDP or ZeRO stage 0"
         )
 
 

@@ -24,7 +24,7 @@ from egalitarian.roster import Group, Roster
 from egalitarian.select import Entry, Plan, annotate, matrices, survey
 from egalitarian.spectrum import Spectrum, spectrum
 from egalitarian.transforms import MatrixTransform, Polar, Transform, as_chain
-from egalitarian.until import Until
+from egalitarian.until import Switch, Until
 from egalitarian.watch import Watch, grad_scaler_is_stepping
 
 OnNonfinite = Literal["keep", "raise"]
@@ -103,12 +103,10 @@ class Attachment:
         """Every parameter, taken or left alone, and why; with what the transform does to each."""
         self._chain = chain
         self._decay_before = decay_before
-        self._until = until
         self._on_nonfinite = on_nonfinite
         self._spectrum_every = spectrum_every
         self._spectra: dict[str, dict[int, Spectrum]] = {}
-        shape = () if plan.stack is None else (plan.stack,)
-        self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
+        self._switch = Switch(until, plan.stack, plan.device)
         self._compute: Precision | None = None
         self._watch = Watch()
         self._known = {entry.parameter: entry for entry in plan.entries}
@@ -123,47 +121,20 @@ class Attachment:
     @property
     def active(self) -> bool | Tensor:
         """Whether gradients are transformed: a bool, or a bool tensor (k,) for a plan with a stack of length k."""
-        return bool(self._active) if self.plan.stack is None else self._active.clone()
+        return self._switch.active
 
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches on: everything, or the stack's elements where `mask` is True."""
-        self._switch(mask, to=True)
+        self._switch.turn(True, mask)
 
     def off(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches off: everything, or the stack's elements where `mask` is True. `decay_before` stays on."""
-        self._switch(mask, to=False)
+        self._switch.turn(False, mask)
 
     def observe(self, metric: float | Tensor | Sequence[float]) -> bool | Tensor:
         """Tells `until` the newest metric (for a stack: one per element) and returns what is active from now on."""
-        if self._until is None:
-            raise RuntimeError("observe needs a rule to decide by, got until=None; attach(..., until=Until(0.95))")
-        values = metric.detach().to("cpu") if isinstance(metric, Tensor) else None
-        if values is None or not values.is_floating_point():
-            values = torch.as_tensor(metric, dtype=torch.float64, device="cpu")
-        expected = self._active.shape
-        if values.shape != expected:
-            if values.numel() != 1 or self.plan.stack is not None:
-                wanted = f"{self.plan.stack} values, one per stack element" if self.plan.stack is not None else "a number"
-                raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
-            values = values.reshape(expected)
-        if values.isnan().any():
-            raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
-        self._set(*self._until.decide(self._active, self._streak, values))
+        self._switch.observe(metric)
         return self.active
-
-    def _switch(self, mask: Tensor | Sequence[bool] | None, to: bool) -> None:
-        chosen = torch.ones_like(self._active) if mask is None else torch.as_tensor(mask, device="cpu")
-        if chosen.dtype != torch.bool or chosen.shape != self._active.shape:
-            raise ValueError(
-                f"mask must be booleans of shape {tuple(self._active.shape)}, got {chosen.dtype} of shape "
-                f"{tuple(chosen.shape)}; leave it out to switch everything"
-            )
-        self._set(torch.where(chosen, to, self._active), torch.where(chosen, 0, self._streak))
-
-    def _set(self, active: Tensor, streak: Tensor) -> None:
-        """Both live on the CPU, to be asked without synchronising; steps use a copy where the gradients are."""
-        self._active, self._streak = active, streak
-        self._active_there = active.to(self.plan.device)
 
     # -- taking it off ------------------------------------------------------------------------------------------------
 
@@ -205,8 +176,7 @@ class Attachment:
             "transform": repr(self._chain),
             "compute": None if self._compute is None else str(self._compute),
             "step": self._state.step,
-            "active": self._active.tolist(),
-            "streak": self._streak.tolist(),
+            **self._switch.state_dict(),
             "tensors": {name: dict(memory) for name, memory in self._memories().items()},
         }
 
@@ -220,14 +190,8 @@ class Attachment:
                 f"state_dict must be of the same transform {self._chain!r}, got {state_dict['transform']}; "
                 f"attach with that one"
             )
-        active = torch.as_tensor(state_dict["active"], dtype=torch.bool, device="cpu")
-        streak = torch.as_tensor(state_dict["streak"], dtype=torch.int64, device="cpu")
-        if active.shape != self._active.shape or streak.shape != self._active.shape:
-            raise ValueError(
-                f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}"
-            )
         tensors = _matching_memory(self._memories(), state_dict.get("tensors", {}))
-        self._set(active, streak)
+        self._switch.load_state_dict(state_dict)
         self._state = State(int(state_dict["step"]), tensors)
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
@@ -274,7 +238,7 @@ class Attachment:
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = Settings(
             chain=self._chain,
-            active=self._active_now(),
+            active=self._switch.for_a_step(),
             decay=partial(self._roster.decay, decay=self._decay_before) if self._decay_before else None,
             grad_scale=grad_scale,
             compute=self._compute,
@@ -282,11 +246,6 @@ class Attachment:
             observe=self._keep_spectrum if measured else None,
         )
         self._state = transform_gradients(entries, settings, self._state)
-
-    def _active_now(self) -> bool | Tensor:
-        if not bool(self._active.any()):
-            return False
-        return True if self.plan.stack is None else self._active_there
 
     def _entries(self) -> list[Entry]:
         return self._roster.entries(self.optimizer.param_groups, self._describe, self._check)
@@ -300,7 +259,7 @@ class Attachment:
         if self.plan.targets and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; were they replaced by flat "
-                "shards (FSDP1, ZeRO)? Those hold no matrices: use FSDP2, DDP or ZeRO stage 0"
+                "shards (FSDP1, ZeRO)? Those hold no matrices: use DDP or ZeRO stage 0"
             )
         check_chain(self._chain, entries, self.plan.stack)
 

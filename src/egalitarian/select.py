@@ -97,6 +97,13 @@ class Plan:
     def left(self) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if not entry.taken)
 
+    def takes(self, parameter: Tensor) -> bool:
+        return parameter in self._taken_parameters
+
+    @cached_property
+    def _taken_parameters(self) -> frozenset[Tensor]:
+        return frozenset(entry.parameter for entry in self.entries if entry.taken)
+
     @cached_property
     def stack(self) -> int | None:
         """The stack's length, where every matrix is in a stack and all have the same; otherwise None."""

@@ -1,11 +1,12 @@
-"""When to stop: Algorithm 1's switch-off, per element of a stack."""
+"""When to stop: Algorithm 1's switch-off, for one plan or for each element of a stack."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -57,3 +58,66 @@ class Until:
         streak = torch.where(counts, streak + 1, 0)
         switch = streak > self.patience
         return active ^ switch, torch.where(switch, 0, streak)
+
+
+class Switch:
+    """On or off: as a whole, or, with a stack, for each of its elements.
+
+    The truth lives on the CPU, to be asked without synchronising; a step uses a copy where the gradients are.
+    """
+
+    def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
+        self._until, self._stack, self._device = until, stack, device
+        shape = () if stack is None else (stack,)
+        self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
+
+    @property
+    def active(self) -> bool | Tensor:
+        return bool(self._active) if self._stack is None else self._active.clone()
+
+    def for_a_step(self) -> bool | Tensor:
+        """True, False, or for a stack that is partly or wholly on a tensor on the device."""
+        if not bool(self._active.any()):
+            return False
+        return True if self._stack is None else self._there
+
+    def turn(self, to: bool, mask: Tensor | Sequence[bool] | None) -> None:
+        chosen = torch.ones_like(self._active) if mask is None else torch.as_tensor(mask, device="cpu")
+        if chosen.dtype != torch.bool or chosen.shape != self._active.shape:
+            raise ValueError(
+                f"mask must be booleans of shape {tuple(self._active.shape)}, got {chosen.dtype} of shape "
+                f"{tuple(chosen.shape)}; leave it out to switch everything"
+            )
+        self._set(torch.where(chosen, to, self._active), torch.where(chosen, 0, self._streak))
+
+    def observe(self, metric: float | Tensor | Sequence[float]) -> None:
+        if self._until is None:
+            raise RuntimeError("observe needs a rule to decide by, got until=None; attach(..., until=Until(0.95))")
+        values = metric.detach().to("cpu") if isinstance(metric, Tensor) else None
+        if values is None or not values.is_floating_point():
+            values = torch.as_tensor(metric, dtype=torch.float64, device="cpu")
+        if self._stack is None and values.numel() == 1:
+            values = values.reshape(())
+        if values.shape != self._active.shape:
+            wanted = "a number" if self._stack is None else f"{self._stack} values, one per stack element"
+            raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
+        if values.isnan().any():
+            raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
+        self._set(*self._until.decide(self._active, self._streak, values))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"active": self._active.tolist(), "streak": self._streak.tolist()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        active = torch.as_tensor(state_dict["active"], dtype=torch.bool, device="cpu")
+        streak = torch.as_tensor(state_dict["streak"], dtype=torch.int64, device="cpu")
+        if not active.shape == streak.shape == self._active.shape:
+            raise ValueError(
+                f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}; attach to "
+                f"a plan with that stack"
+            )
+        self._set(active, streak)
+
+    def _set(self, active: Tensor, streak: Tensor) -> None:
+        self._active, self._streak = active, streak
+        self._there = active.to(self._device)

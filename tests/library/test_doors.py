@@ -184,3 +184,12 @@ def test_equalize_without_gradients_touches_nothing() -> None:
     state = eg.equalize_(eg.matrices(model), [eg.GrokfastEMA(), eg.Polar()])
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not state.tensors
+
+
+def test_a_state_of_other_transforms_is_refused() -> None:
+    model = network()
+    plan = eg.matrices(model)
+    loss_of(model).backward()
+    state = eg.equalize_(plan, eg.Momentum())
+    with pytest.raises(ValueError, match=r"state must come from the same transforms.*start anew"):
+        eg.equalize_(plan, eg.GrokfastEMA(), state=state)

@@ -217,3 +217,14 @@ def test_the_plan_of_an_attachment_shows_the_transform() -> None:
         assert "cut-off 0.005, gradients computed in bfloat16" in str(egd.plan)
     with eg.attach(optimizer, model) as egd:
         assert "1e-06 for float32" in str(egd.plan)
+
+
+def test_groups_give_what_is_taken_its_own_settings() -> None:
+    model = network()
+    plan = eg.matrices(model)
+    optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4, "lr": 0.5}), lr=3.0)
+    first, second = optimizer.param_groups
+    assert first["param_names"] == ["0.weight", "2.weight"]
+    assert (first["weight_decay"], first["lr"], second["weight_decay"], second["lr"]) == (0.03, 3.0, 1e-4, 0.5)
+    assert len(first["params"]) + len(second["params"]) == len(list(model.parameters()))
+    eg.attach(optimizer, plan)

@@ -1,6 +1,7 @@
 # egalitarian: `make` lists what there is.
 PYTHON ?= python3
 VENV := .venv
+DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 
@@ -16,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-test: $(STAMP)   ## set up if needed, then the default tests (about two minutes on two cores)
+test: $(STAMP)   ## set up if needed, then the default tests (about a minute on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: $(STAMP)  ## the long tests: inductor, installation (two minutes)
@@ -35,8 +36,8 @@ bench: $(STAMP)  ## polar against the SVD and the authors' formula; an attached 
 noise: $(STAMP)  ## rounding noise in gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
 
-figure: $(STAMP) ## trains for the README's picture and draws it (a quarter of an hour)
-	$(VENV)/bin/python examples/grokking.py --seeds 3 --figure docs/grokking.png
+figure: $(STAMP) ## trains for the README's picture and draws it; DEVICE=cuda for a GPU (a quarter of an hour on a CPU)
+	$(VENV)/bin/python examples/grokking.py --seeds 3 --device $(DEVICE) --figure docs/grokking.png
 
 examples: $(STAMP)  ## runs the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done

@@ -139,7 +139,8 @@ def main() -> None:
         crossings = [crossing(history) for history in runs[method]]
         passed = [epoch for epoch in crossings if epoch is not None]
         middle = f"median epoch {statistics.median(passed):g} of {sorted(passed)}" if passed else "not reached"
-        print(f"{method:<24} 95 % test accuracy: {middle}, {len(passed)} of {options.seeds} seeds", flush=True)
+        quick = " (quick: 2 epochs)" if options.quick else ""
+        print(f"{method:<24} 95 % test accuracy: {middle}, {len(passed)} of {options.seeds} seeds{quick}", flush=True)
     if options.figure:
         draw(runs, options.figure)
         options.figure.with_suffix(".json").write_text(

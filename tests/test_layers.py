@@ -11,17 +11,18 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "egalitarian"
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "kernels": set(),
+    "checks": set(),
     "selectors": set(),
-    "until": set(),
+    "kernels": {"checks"},
+    "until": {"checks"},
     "spectrum": {"kernels"},
-    "select": {"selectors"},
+    "select": {"checks", "selectors"},
     "roster": {"select"},
     "watch": {"select"},
-    "transforms": {"kernels", "select"},
+    "transforms": {"checks", "kernels", "select"},
     "apply": {"kernels", "select", "transforms"},
-    "optim": {"apply", "roster", "select", "transforms", "watch"},
-    "attach": {"apply", "kernels", "optim", "roster", "select", "spectrum", "transforms", "until", "watch"},
+    "optim": {"apply", "checks", "roster", "select", "transforms", "watch"},
+    "attach": {"apply", "checks", "kernels", "optim", "roster", "select", "spectrum", "transforms", "until", "watch"},
     "__init__": {"apply", "attach", "kernels", "optim", "select", "spectrum", "transforms", "until"},
     "__main__": {""},
 }

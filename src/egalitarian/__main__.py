@@ -26,12 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     asked_for_help = arguments in ([], ["-h"], ["--help"])
     out = sys.stdout if asked_for_help else sys.stderr
     print(USAGE.format(version=egalitarian.__version__), file=out)
+    if not asked_for_help:
+        print(f"egalitarian: this version has no command {arguments[0]!r}.", file=out)
+    print("The lab's commands (grok, run, report) come with a later version.", file=out)
     missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"The experiments need the lab extra (missing: {', '.join(missing)}):", file=out)
-        print("    pip install 'egalitarian[lab]'", file=out)
-    else:
-        print("The lab's commands are not part of this version yet.", file=out)
+        print(f"They will need {', '.join(missing)}:\n    pip install 'egalitarian[lab]'", file=out)
     return 0 if asked_for_help else 2
 
 

@@ -5,6 +5,7 @@ Each parameter goes down the whole chain of transforms by itself, so no more tha
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,6 +77,14 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         raise TypeError(f"plan must be a Plan, got {type(plan).__name__}; make one with matrices(model)")
     chain = as_chain(transform)
     check_chain(chain, plan.entries, plan.stack)
+    if state is not None and not isinstance(state, State):
+        raise TypeError(f"state must be a State, got {type(state).__name__}; pass what the last call returned, or None")
+    if plan.targets and not any(entry.parameter.grad is not None for entry in plan.taken):
+        warnings.warn(
+            "none of the plan's matrices has a gradient, so there is nothing to equalise; "
+            "call equalize_ between backward() and step()",
+            stacklevel=2,
+        )
     settings = Settings(chain, active=all_active(plan.stack, plan.device))
     after: State = transform_gradients(plan.entries, settings, state or State())
     return after
@@ -93,8 +102,13 @@ def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int
         for transform in chain:
             if isinstance(transform, MatrixTransform):
                 for target in entry.targets:
-                    transform.check(target.name, target.rows, target.columns)
-            elif stack is not None and _in_scope(transform, entry) and entry.shape[:1] != (stack,):
+                    transform.check(target.name, target.rows, target.columns, _gradient_dtype(entry))
+            elif _in_scope(transform, entry) and _gradient_dtype(entry) not in RTOL:
+                raise TypeError(
+                    f"an elementwise transform must find real floating-point parameters, got {entry.name!r} of "
+                    f"{entry.parameter.dtype}; give the transform a plan without it"
+                )
+            elif stack is not None and _in_scope(transform, entry) and entry.stack != stack:
                 raise ValueError(
                     f"an elementwise transform on a stack must find its leading axis of {stack} in every "
                     f"parameter, got {entry.name!r} of shape {entry.shape}; give the transform a plan without it"
@@ -106,8 +120,13 @@ def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: 
     return {
         entry.name: memory
         for entry in entries
-        if (memory := _start(entry, chain, torch.empty_like(entry.parameter, requires_grad=False), stack))
+        if (memory := _start(entry, chain, torch.empty_like(entry.parameter, dtype=_gradient_dtype(entry)), stack))
     }
+
+
+def _gradient_dtype(entry: Entry) -> torch.dtype:
+    """That of the parameter, unless its gradients were told to have another."""
+    return getattr(entry.parameter, "grad_dtype", None) or entry.parameter.dtype
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once
@@ -131,12 +150,12 @@ def transform_gradients(entries: Sequence[Entry], settings: Settings, state: Sta
     stack = _stack_of(settings)
     tensors = dict(state.tensors)
     for entry, grad in work:
-        plain = _plain_gradient(entry, grad, settings)
-        if settings.observe is not None:
+        decay = settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
+        plain = _plain_gradient(entry, grad, decay, settings)
+        if settings.observe is not None and plain.numel():
             for target in entry.targets:
-                if plain.numel():
-                    settings.observe(target.name, target.fold(plain))
-        new = plain
+                settings.observe(target.name, target.fold(plain))
+        new = plain if decay else grad
         if settings.active is not False:
             before = tensors.get(entry.name)
             if before is None:
@@ -158,10 +177,9 @@ def _write(entry: Entry, grad: Tensor, new: Tensor) -> None:
         grad.copy_(new)
 
 
-def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:
+def _plain_gradient(entry: Entry, grad: Tensor, decay: float, settings: Settings) -> Tensor:
     """The gradient as the transforms are to see it: unscaled, with the decay that comes before them."""
-    decay = settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
-    if settings.grad_scale is not None and (decay or settings.active is not False):
+    if settings.grad_scale is not None:
         grad = grad / settings.grad_scale.to(grad.device)
     return grad.add(entry.parameter, alpha=decay) if decay else grad
 
@@ -179,14 +197,14 @@ def _through_chain(
         elif _in_scope(transform, entry):
             prefix = f"{place}."
             memory = {key.removeprefix(prefix): value for key, value in before.items() if key.startswith(prefix)}
-            try:
-                grad, memory = transform(grad, memory)
-            except KeyError as missing:
+            if transform.remembers is not None and set(memory) != set(transform.remembers):
                 raise ValueError(
-                    f"state must come from the same transforms, got one without {missing} of {transform!r} for "
-                    f"{entry.name!r}; start anew with state=None"
-                ) from None
-            after |= {prefix + key: _choose(keep, value, before[prefix + key]) for key, value in memory.items()}
+                    f"state must come from the same transforms, got {sorted(memory)} instead of "
+                    f"{sorted(transform.remembers)} for {transform!r} on {entry.name!r}; start anew with state=None"
+                )
+            grad, memory = transform(grad, memory)
+            sound = _all_finite(memory, keep)
+            after |= {prefix + key: _choose(sound, value, before[prefix + key]) for key, value in memory.items()}
     return (plain if grad is plain else _choose(keep, grad, plain)), after
 
 
@@ -210,8 +228,21 @@ def _elements_to_keep(grad: Tensor, settings: Settings) -> Tensor | None:
     active = settings.active.to(grad.device) if isinstance(settings.active, Tensor) else None
     if not any(isinstance(transform, ElementwiseTransform) for transform in settings.chain):
         return active
-    finite = torch.isfinite(grad)
-    return finite.all() if active is None else finite.flatten(1).all(1) & active
+    return _finite(grad, 0) if active is None else _finite(grad, 1) & active
+
+
+def _all_finite(memory: Memory, keep: Tensor | None) -> Tensor | None:
+    """`keep`, less where something in the new memory has overflowed: it would stay there for ever."""
+    for value in memory.values():
+        if keep is not None and value.is_floating_point():
+            keep = keep & _finite(value, keep.ndim)
+    return keep
+
+
+def _finite(tensor: Tensor, leading: int) -> Tensor:
+    """Whether all entries are finite: of the whole, or of each element along the leading axis."""
+    finite = torch.isfinite(tensor)
+    return finite.flatten(leading).all(-1) if finite.ndim > leading else finite
 
 
 def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:

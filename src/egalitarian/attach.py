@@ -6,7 +6,6 @@ shows it scaled ones, and it is lost in copies. This room deals with each; the m
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from egalitarian.apply import Settings, State, check_chain, initial_memory, transform_gradients
+from egalitarian.checks import check_integer, check_mapping, check_number
 from egalitarian.kernels import Precision
 from egalitarian.optim import EGD, refuse_differentiable
 from egalitarian.roster import Group, Roster
@@ -25,7 +25,7 @@ from egalitarian.select import Entry, Plan, annotate, matrices, survey
 from egalitarian.spectrum import Spectrum, spectrum
 from egalitarian.transforms import MatrixTransform, Polar, Transform, as_chain
 from egalitarian.until import Switch, Until
-from egalitarian.watch import Watch, grad_scaler_is_stepping
+from egalitarian.watch import Watch, is_inner_step, who_is_stepping
 
 OnNonfinite = Literal["keep", "raise"]
 
@@ -55,10 +55,11 @@ def attach(
         spectrum_every: keep every matrix's singular values at each n-th step; 0: never.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.03)
-    >>> egd = attach(optimizer, model, until=Until(0.95))
-    >>> egd.active, egd.observe(0.99)
-    (True, False)
+    >>> plan = matrices(model)
+    >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}), lr=0.1)
+    >>> egd = attach(optimizer, plan)
+    >>> egd.active
+    True
     """
     optimizer = _unwrapped(optimizer)
     chain = as_chain(transform)
@@ -72,21 +73,28 @@ def attach(
             "optimizer must have one attachment, got a second; call .remove() on the first, or combine the transforms in "
             "one sequence"
         )
-    if not 0 <= decay_before < math.inf:
-        raise ValueError(f"decay_before must be a number >= 0, got {decay_before}; 0 adds none")
+    check_number("decay_before", decay_before, "0 adds none")
     if on_nonfinite not in get_args(OnNonfinite):
         raise ValueError(f"on_nonfinite must be 'keep' or 'raise', got {on_nonfinite!r}; 'keep' never synchronises")
-    if not isinstance(spectrum_every, int) or spectrum_every < 0:
-        raise ValueError(f"spectrum_every must be an integer >= 0, got {spectrum_every!r}; 0 keeps none")
+    check_integer("spectrum_every", spectrum_every, "0 keeps none", least=0)
     if until is not None and not isinstance(until, Until):
         raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
     return Attachment(
-        optimizer, _planned(optimizer, model_or_plan, chain), chain, decay_before, until, on_nonfinite, spectrum_every
+        optimizer,
+        _planned(optimizer, model_or_plan, chain, until),
+        chain,
+        decay_before,
+        until,
+        on_nonfinite,
+        spectrum_every,
     )
 
 
 class Attachment:
-    """EGD on one optimizer: switches it, measures it, saves it, takes it off. Made by `attach`."""
+    """EGD on one optimizer: switches it, measures it, saves it, takes it off. Made by `attach`.
+
+    Stays on the optimizer until `remove()`; used as a context manager, until the end of the `with` block.
+    """
 
     def __init__(
         self,
@@ -99,8 +107,7 @@ class Attachment:
         spectrum_every: int,
     ) -> None:
         self.optimizer = optimizer
-        self.plan = plan
-        """Every parameter, taken or left alone, and why; with what the transform does to each."""
+        self._plan = plan
         self._chain = chain
         self._decay_before = decay_before
         self._on_nonfinite = on_nonfinite
@@ -110,11 +117,20 @@ class Attachment:
         self._compute: Precision | None = None
         self._watch = Watch()
         self._known = {entry.parameter: entry for entry in plan.entries}
+        self._held: dict[Tensor, Entry] = {}
+        self._removed = False
         self._roster = Roster({entry.parameter: entry.name for entry in plan.entries})
         self._state = State(0, initial_memory(self._entries(), chain, plan.stack))
         self._handle = optimizer.register_step_pre_hook(self._before_step)
         optimizer._egalitarian = self  # type: ignore[attr-defined]
         optimizer.__reduce_ex__ = partial(_reduce_with_warning, optimizer)  # type: ignore[method-assign]
+
+    @property
+    def plan(self) -> Plan:
+        """Every parameter, taken or left alone, and why; with what the transform does to each."""
+        held = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
+        absent = (entry.name for entry in self._plan.taken if entry.parameter not in held)
+        return annotate(self._plan, entries=dict.fromkeys(absent, "not in the optimizer"))
 
     # -- switching ----------------------------------------------------------------------------------------------------
 
@@ -125,6 +141,8 @@ class Attachment:
 
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches on: everything, or the stack's elements where `mask` is True."""
+        if self._removed:
+            raise RuntimeError("the attachment must be on its optimizer to be switched on, got a removed one; attach again")
         self._switch.turn(True, mask)
 
     def off(self, mask: Tensor | Sequence[bool] | None = None) -> None:
@@ -133,14 +151,17 @@ class Attachment:
 
     def observe(self, metric: float | Tensor | Sequence[float]) -> bool | Tensor:
         """Tells `until` the newest metric (for a stack: one per element) and returns what is active from now on."""
-        self._switch.observe(metric)
+        if not self._removed:
+            self._switch.observe(metric)
         return self.active
 
     # -- taking it off ------------------------------------------------------------------------------------------------
 
     def remove(self) -> None:
-        """Takes EGD off the optimizer, which is then as it was; doing it twice does no harm."""
+        """Takes EGD off the optimizer, which is then as it was; doing it twice does no harm. `attach` again to go on."""
         self._handle.remove()
+        self._switch.turn(False, None)
+        self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
 
@@ -154,15 +175,18 @@ class Attachment:
         raise TypeError("an attachment cannot be copied or pickled; save state_dict(), attach again and load it")
 
     def __repr__(self) -> str:
-        return f"Attachment({', '.join(map(repr, self._chain))} on {type(self.optimizer).__name__}, {self.plan!r})"
+        where = f"removed from {type(self.optimizer).__name__}" if self._removed else f"on {type(self.optimizer).__name__}"
+        return f"Attachment({', '.join(map(repr, self._chain))} {where}, {self._plan!r})"
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
     def spectrum(self) -> dict[str, dict[int, Spectrum]]:
-        """By matrix, then by step: the singular values kept so far (`spectrum_every`).
+        """By matrix, then by step, the singular values kept so far: `egd.spectrum()["0.weight"][100].condition`.
 
         Of the gradient as the transforms see it first: unscaled, with `decay_before` in it. A log, not part of the state.
         """
+        if not self._spectrum_every:
+            raise RuntimeError("spectrum needs steps to be measured, got spectrum_every=0; attach(..., spectrum_every=10)")
         return {name: dict(kept) for name, kept in self._spectra.items()}
 
     def _keep_spectrum(self, name: str, G: Tensor) -> None:
@@ -182,6 +206,7 @@ class Attachment:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes over what `state_dict()` gave, all of it or, with an error, none."""
+        check_mapping("state_dict", state_dict, "load what state_dict() gave")
         missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
         if missing:
             raise ValueError(f"state_dict must come from an attachment, got one without {missing}")
@@ -190,14 +215,16 @@ class Attachment:
                 f"state_dict must be of the same transform {self._chain!r}, got {state_dict['transform']}; "
                 f"attach with that one"
             )
+        check_integer("step", state_dict["step"], "load what state_dict() gave", least=0)
+        check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() gave")
         tensors = _matching_memory(self._memories(), state_dict.get("tensors", {}))
         self._switch.load_state_dict(state_dict)
-        self._state = State(int(state_dict["step"]), tensors)
+        self._state = State(state_dict["step"], tensors)
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         """Of every parameter that the optimizer holds now, also of those that have not taken a step yet."""
         newcomers = [entry for entry in self._entries() if entry.name not in self._state.tensors]
-        return {**self._state.tensors, **initial_memory(newcomers, self._chain, self.plan.stack)}
+        return {**self._state.tensors, **initial_memory(newcomers, self._chain, self._plan.stack)}
 
     # -- the step -----------------------------------------------------------------------------------------------------
 
@@ -205,6 +232,8 @@ class Attachment:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if is_inner_step(optimizer):
+            return None
         place = 1 if args and args[0] is optimizer else 0
         closure = kwargs.get("closure", args[place] if len(args) > place else None)
         if closure is None:
@@ -230,9 +259,11 @@ class Attachment:
         found_inf = getattr(self.optimizer, "found_inf", None)
         if found_inf is not None and bool(found_inf):
             return  # the step will be skipped: neither gradients nor state may change
+        caller = who_is_stepping()
+        if caller == "checkpoint":
+            return
         grad_scale = getattr(self.optimizer, "grad_scale", None)
-        scaled = found_inf is not None or grad_scaler_is_stepping()
-        self._compute = torch.float16 if scaled else None
+        self._compute = torch.float16 if found_inf is not None or caller == "scaler" else None
         entries = self._entries()
         self._watch.look(entries)
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
@@ -256,15 +287,40 @@ class Attachment:
 
     def _check(self, entries: Sequence[Entry]) -> None:
         refuse_differentiable(self.optimizer.param_groups)
-        if self.plan.targets and not any(entry.taken for entry in entries):
+        if self._plan.targets and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; were they replaced by flat "
                 "shards (FSDP1, ZeRO)? Those hold no matrices: use DDP or ZeRO stage 0"
             )
-        check_chain(self._chain, entries, self.plan.stack)
+        check_chain(self._chain, entries, self._plan.stack)
+        self._report_changes({entry.parameter: entry for entry in entries})
+
+    def _report_changes(self, now: dict[Tensor, Entry]) -> None:
+        """Says so when a matrix leaves the optimizer, or one comes that the plan does not know."""
+        gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
+        unknown = [e.name for p, e in now.items() if self._held and p not in self._held | self._known and p.ndim >= 2]
+        for names, what in ((gone, "has left the optimizer"), (unknown, "is not in the plan and takes plain steps")):
+            if names:
+                warnings.warn(f"{names[0]!r} {what}; attach again to plan anew", stacklevel=2)
+        self._held = now
 
 
-def _planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequence[Transform]) -> Plan:
+def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
+    """A decay on the scale of an equalised step wins over the plain gradients that come after a switch-off."""
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
+        decay = group["weight_decay"]
+        if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
+            warnings.warn(
+                f"weight_decay={decay:g} suits equalised gradients, but outlives the switch-off and may then undo what was "
+                f"learnt; leave until=None, or lower weight_decay when EGD goes off",
+                stacklevel=4,
+            )
+            return
+
+
+def _planned(
+    optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequence[Transform], until: Until | None
+) -> Plan:
     """The plan, checked against the optimizer, with what the transforms do written into it."""
     uses_matrices = any(isinstance(transform, MatrixTransform) for transform in chain)
     if isinstance(model_or_plan, Plan):
@@ -280,7 +336,8 @@ def _planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Seque
             f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
             f"after wrapping or moving it"
         )
-    check_chain(chain, plan.entries, plan.stack)
+    if until is not None:
+        _warn_of_decay(optimizer, plan)
     links = [link for link in chain if isinstance(link, MatrixTransform)]
     cutoffs = dict.fromkeys(text for link in links if (text := link.cutoff()))
     header = "; ".join([" then ".join(map(repr, chain)), *cutoffs])
@@ -288,7 +345,8 @@ def _planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Seque
         target.name: ", ".join(text for link in links if (text := link.note(target.rows, target.columns)))
         for target in plan.targets
     }
-    return annotate(plan, header, notes, {entry.name: "not in the optimizer yet" for entry in absent})
+    check_chain(chain, plan.taken, plan.stack)
+    return annotate(plan, header, notes)
 
 
 def _unwrapped(optimizer: Optimizer) -> Optimizer:

@@ -14,6 +14,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from egalitarian.checks import check_integer, check_number
+
 Precision = torch.dtype | Literal["tf32"]
 Method = Literal["auto", "svd", "eigh"]
 
@@ -65,9 +67,9 @@ def polar(
             [0., 1.]])
     """
     check_matrix(G)
-    rtol = RTOL[G.dtype] if rtol is None else _check_fraction("rtol", rtol)
-    if floor is not None and not 0 <= floor < math.inf:
-        raise ValueError(f"floor must be a number >= 0, got {floor}; leave it out for the scale-free polar factor")
+    rtol = _cut(G, rtol)
+    if floor is not None:
+        check_number("floor", floor, "leave it out for the scale-free polar factor")
     kernel = _POLAR[choose_method(method, G.dtype, rtol)]
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
@@ -102,16 +104,16 @@ def polar_lowrank(
     """
     check_matrix(G)
     rows, columns = G.shape[-2:]
-    if not isinstance(rank, int) or not 1 <= rank <= max(1, min(rows, columns)):
+    check_integer("rank", rank, "use polar() for every direction")
+    check_integer("iterations", iterations, "the paper uses 2", least=1)
+    check_integer("oversample", oversample, "the paper uses 0", least=0)
+    check_integer("seed", seed, "it seeds the sketch")
+    if not 1 <= rank <= max(1, min(rows, columns)):
         raise ValueError(
             f"rank must be in [1, {min(rows, columns)}] for a matrix of shape {(rows, columns)}, got {rank}; "
             f"lower it or use polar()"
         )
-    if iterations < 1:
-        raise ValueError(f"iterations must be >= 1, got {iterations}; the paper uses 2")
-    if oversample < 0:
-        raise ValueError(f"oversample must be >= 0, got {oversample}; the paper uses 0")
-    rtol = RTOL[G.dtype] if rtol is None else _check_fraction("rtol", rtol)
+    rtol = _cut(G, rtol)
     width = min(rank + oversample, rows, columns)
     generator = torch.Generator("cpu").manual_seed(seed)
     sketch = torch.randn(columns, width, generator=generator, dtype=torch.float64, device="cpu").to(G.device)
@@ -137,8 +139,7 @@ def normalize(G: Tensor, *, floor: float = 0.01) -> Tensor:
     shorter than the absolute `floor` are divided by it. A non-finite row comes back as NaN and does not touch the others.
     """
     check_matrix(G)
-    if not 0 < floor < math.inf:
-        raise ValueError(f"floor must be a number > 0, got {floor}; the paper uses 0.01")
+    check_number("floor", floor, "the paper uses 0.01", above=0.0)
     X = G.to(torch.float64)
     largest = X.abs().amax(-1, keepdim=True) if X.shape[-1] else X.new_ones((*X.shape[:-1], 1))
     unit = torch.where(largest > 0, largest, 1)  # so that no square overflows
@@ -150,7 +151,7 @@ def normalize(G: Tensor, *, floor: float = 0.01) -> Tensor:
 def natural(G: Tensor, *, rtol: float | None = None) -> Tensor:
     """F⁻¹ G with F = G Gᵀ: U S⁻¹ Vᵀ, the pseudo-inverse taken above the cut-off. EGD is F^(1/2) times this."""
     check_matrix(G)
-    rtol = RTOL[G.dtype] if rtol is None else _check_fraction("rtol", rtol)
+    rtol = _cut(G, rtol)
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         U, S, Vh = torch.linalg.svd(X, full_matrices=False)
@@ -262,7 +263,8 @@ def check_matrix(G: Tensor) -> None:
         raise NotImplementedError("G must be on a device with float64, got 'mps'; move it to the CPU")
 
 
-def _check_fraction(what: str, value: float) -> float:
-    if not 0 <= value < 1:
-        raise ValueError(f"{what} must be in [0, 1), got {value}; the default follows the dtype")
-    return value
+def _cut(G: Tensor, rtol: float | None) -> float:
+    if rtol is None:
+        return RTOL[G.dtype]
+    check_number("rtol", rtol, "the default follows the dtype", below=1.0)
+    return rtol

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from egalitarian.apply import Settings, State, check_chain, transform_gradients
+from egalitarian.checks import check_bool, check_number
 from egalitarian.roster import Group, Roster
-from egalitarian.select import Entry, Plan, whole
+from egalitarian.select import Entry, Groups, Plan, whole
 from egalitarian.transforms import Polar, Transform, as_chain
-from egalitarian.watch import Watch, grad_scaler_is_stepping
+from egalitarian.watch import Watch, who_is_stepping
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks' wrapper: EGD's own step has one
 _OURS = "egd."
@@ -29,7 +29,7 @@ class EGD(torch.optim.SGD):
     output heads too: give it a plan, or a group, to leave them out.
 
     Args:
-        params_or_plan: parameters, named parameters or groups of them, or a `Plan`.
+        params_or_plan: parameters, named parameters or groups of them; a `Plan`, or `plan.groups(...)`.
         lr: the learning rate. An equalised step has spectral norm `lr`, whatever the gradient's size.
         momentum, nesterov: of the *equalised* gradients, as in `torch.optim.SGD`; `Momentum()` before `Polar()` in
             `transform` is Muon's order.
@@ -38,8 +38,9 @@ class EGD(torch.optim.SGD):
         transform: one transform, or a sequence applied in order.
         foreach, maximize: as in `torch.optim.SGD`.
 
-    >>> layer = torch.nn.Linear(3, 2)
-    >>> optimizer = EGD(layer.parameters(), lr=0.1, weight_decay=0.03)
+    >>> from egalitarian import matrices
+    >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)))
+    >>> optimizer = EGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4}), lr=0.1)
     """
 
     def __init__(
@@ -55,19 +56,21 @@ class EGD(torch.optim.SGD):
         foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
-        for what, value in (("lr", lr), ("weight_decay", weight_decay), ("decay_before", decay_before)):
-            single = not isinstance(value, Tensor) or value.numel() == 1
-            if single and not 0 <= value < math.inf:
-                raise ValueError(f"{what} must be a number >= 0, got {value}; to climb, use maximize=True")
-        if not 0 <= momentum < math.inf:
-            raise ValueError(f"momentum must be a number >= 0, got {momentum}; 0 is none, 0.9 is common")
+        _check_settings({"lr": lr, "weight_decay": weight_decay, "decay_before": decay_before, "momentum": momentum})
         if nesterov and not momentum:
             raise ValueError(f"momentum must be > 0 with nesterov=True, got {momentum}; 0.9 is common")
         self._chain = as_chain(transform)
-        plan = params_or_plan if isinstance(params_or_plan, Plan) else Plan(())
+        params: Any = params_or_plan
+        if isinstance(params, torch.nn.Module):
+            raise TypeError(
+                f"params_or_plan must be parameters or a Plan, got {type(params).__name__}; use matrices(model)"
+            )
+        plan = params.plan if isinstance(params, Groups) else Plan(())
+        if isinstance(params_or_plan, Plan):
+            plan = params_or_plan
+            params = [(entry.name, entry.parameter) for entry in plan]
         self._planned = {entry.parameter: entry for entry in plan}
         self._stack = plan.stack
-        params: Any = [(entry.name, entry.parameter) for entry in plan] or params_or_plan
         self._decay_before = decay_before
         super().__init__(
             params,
@@ -84,11 +87,8 @@ class EGD(torch.optim.SGD):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if isinstance(param_group, dict):
             param_group = {**self._own_defaults(), **param_group}
-            decay = param_group["decay_before"]
-            if not isinstance(param_group["equalize"], bool):
-                raise ValueError(f"equalize must be True or False, got {param_group['equalize']!r}")
-            if not 0 <= decay < math.inf:
-                raise ValueError(f"decay_before must be a number >= 0, got {decay}; 0 adds none")
+            check_bool("equalize", param_group["equalize"])
+            _check_settings(param_group)
             refuse_differentiable([param_group])
         super().add_param_group(param_group)
         if hasattr(self, "_roster"):
@@ -104,6 +104,14 @@ class EGD(torch.optim.SGD):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        caller = who_is_stepping()
+        if caller != "checkpoint":
+            self._equalize(torch.float16 if caller == "scaler" else None)
+        with torch.no_grad():
+            _plain_sgd_step(self)
+        return loss
+
+    def _equalize(self, compute: torch.dtype | None) -> None:
         entries = self._entries()
         self._watch.look(entries)
         settings = Settings(
@@ -112,12 +120,9 @@ class EGD(torch.optim.SGD):
             if self._stack is None
             else torch.ones(self._stack, dtype=torch.bool, device=entries[0].parameter.device),
             decay=self._decay,
-            compute=torch.float16 if grad_scaler_is_stepping() else None,
+            compute=compute,
         )
         self._remember(transform_gradients(entries, settings, self._remembered(entries)))
-        with torch.no_grad():
-            _plain_sgd_step(self)
-        return loss
 
     # -- what a step remembers: in `state[p]` and in the groups, where torch's own checkpoints look for it ---------------
 
@@ -160,13 +165,19 @@ class EGD(torch.optim.SGD):
                     f"{entry.name!r} must be real floating-point to be equalised, got {entry.parameter.dtype}; "
                     f"put it in a group with equalize=False"
                 )
+            odd = [target for target in entry.targets if target.stack != self._stack]
+            if self._stack is not None and odd:
+                raise ValueError(
+                    f"{entry.name!r} must be a stack of {self._stack} as the plan's matrices are, got shape {entry.shape}; "
+                    f"put it in a group with equalize=False"
+                )
         check_chain(self._chain, entries, self._stack)
 
     def _decay(self, entry: Entry) -> float:
         return self._roster.decay(entry, self._roster.group(entry)["decay_before"])
 
     def _own_defaults(self) -> dict[str, Any]:
-        return {"equalize": True, "decay_before": self._decay_before, "egd_steps": 0}
+        return {"equalize": True, "decay_before": self._decay_before, "egd_steps": 0, "egd_transform": repr(self._chain)}
 
     # -- copies and pickles carry everything ----------------------------------------------------------------------------
 
@@ -183,13 +194,27 @@ class EGD(torch.optim.SGD):
         self._begin()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for group in state_dict["param_groups"]:
+            if group.get("egd_transform", repr(self._chain)) != repr(self._chain):
+                raise ValueError(
+                    f"state_dict must be of the same transform {self._chain!r}, got {group['egd_transform']}; "
+                    f"construct EGD with that one"
+                )
         super().load_state_dict(state_dict)
         places = [place for group in state_dict["param_groups"] for place in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for place, parameter in zip(places, parameters, strict=True):
             for key, value in state_dict["state"].get(place, {}).items():
-                if key.startswith(_OURS) and key.endswith(".count"):  # torch has cast it to the parameter's dtype
+                if key.startswith(_OURS) and not value.is_floating_point():  # torch has cast it to the parameter's dtype
                     self.state[parameter][key] = value.to(parameter.device, copy=True)
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for what in ("lr", "weight_decay", "decay_before", "momentum"):
+        value = settings.get(what, 0.0)
+        if isinstance(value, Tensor):
+            value = value.item() if value.numel() == 1 else 0.0  # torch has a word of its own for several
+        check_number(what, value, "to climb, use maximize=True")
 
 
 def refuse_differentiable(groups: Iterable[Group]) -> None:

@@ -21,7 +21,7 @@ class Roster:
     """
 
     def __init__(self, names: Mapping[Tensor, str]) -> None:
-        self._names = names
+        self._names = dict(names)
         self._seen: list[object] = []
         self._entries: list[Entry] = []
         self._groups: dict[Tensor, Group] = {}
@@ -56,9 +56,11 @@ class Roster:
         for number, group in enumerate(groups):
             own = group.get("param_names") or [None] * len(group["params"])
             for place, (name, parameter) in enumerate(zip(own, group["params"], strict=True)):
-                if parameter in self._names:
-                    name = self._names[parameter]
-                elif name is None or name in taken:
-                    name = f"param_groups[{number}].params[{place}]"
-                taken.add(name)
-                yield name, parameter, group
+                if parameter not in self._names:  # once given, a name stays, whatever becomes of the groups
+                    if name is None or name in taken:
+                        name = f"param_groups[{number}].params[{place}]"
+                    while name in taken:
+                        name += "'"
+                    taken.add(name)
+                    self._names[parameter] = name
+                yield self._names[parameter], parameter, group

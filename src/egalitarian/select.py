@@ -12,7 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from egalitarian.selectors import Listed, Selector, as_selectors, chosen, listing, matched, matching
+from egalitarian.checks import check_mapping
+from egalitarian.selectors import Listed, Selector, as_selectors, chosen, last_layer, listing, matched, matching
+
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,8 @@ class Entry:
     targets: tuple[Target, ...] = ()
     reason: str = ""
     note: str = ""
+    stack: int | None = None
+    """Length of its leading axis, where that is one of independent elements."""
 
     @property
     def taken(self) -> bool:
@@ -91,10 +96,12 @@ class Plan:
 
     @property
     def taken(self) -> tuple[Entry, ...]:
+        """The parameters that are seen as matrices."""
         return tuple(entry for entry in self.entries if entry.taken)
 
     @property
     def left(self) -> tuple[Entry, ...]:
+        """The parameters that are left alone."""
         return tuple(entry for entry in self.entries if not entry.taken)
 
     def takes(self, parameter: Tensor) -> bool:
@@ -115,18 +122,22 @@ class Plan:
         """Where the first parameter is."""
         return next((entry.parameter.device for entry in self.entries), torch.device("cpu"))
 
-    def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> Groups:
         """Parameter groups for an optimizer: what is taken with its own settings, what is left with others.
 
         >>> plan = matrices(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)))
         >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4}), lr=1.0)
         """
-        pairs = ((self.taken, taken), (self.left, left))
-        return [
-            {"params": [(entry.name, entry.parameter) for entry in entries], **(settings or {})}
-            for entries, settings in pairs
-            if entries
-        ]
+        groups = Groups()
+        groups.plan = self
+        for what, entries, settings in (("taken", self.taken, taken), ("left", self.left, left)):
+            if settings is not None:
+                check_mapping(what, settings, "for example {'weight_decay': 0.03}")
+                if "params" in settings:
+                    raise ValueError(f"{what} must hold settings alone, got 'params' too; the plan knows the parameters")
+            if entries:
+                groups.append({"params": [(entry.name, entry.parameter) for entry in entries], **(settings or {})})
+        return groups
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -146,6 +157,12 @@ class Plan:
         share = f"{100 * held / size:.1f} % of the entries" if size else "no entries"
         summary = f"{len(self.taken)} of {len(self)} parameters taken, {share}"
         return "\n".join([*([self.header] if self.header else []), *lines, summary])
+
+
+class Groups(list[dict[str, Any]]):
+    """Parameter groups that remember the plan they come from, so that `EGD` can follow it."""
+
+    plan: Plan
 
 
 def matrices(
@@ -207,8 +224,9 @@ def survey(
     if include is None and not isinstance(model, nn.Module):
         raise ValueError("include must name what to take when the model is a mapping, got None; pass name patterns")
     included = None if include is None else as_selectors("include", include)
-    heads = _head_modules(listed) if isinstance(head, str) and head == "last" else set()
-    heading = () if head is None or heads or head == "last" else as_selectors("head", head)
+    by_default = isinstance(head, str) and head == "last"
+    heads = last_layer(model) if by_default else set()
+    heading = () if head is None or by_default else as_selectors("head", head)
     excluded = as_selectors("exclude", exclude)
     for what, selectors in (("include", included or ()), ("exclude", excluded), ("head", heading)):
         matched(what, selectors, listed)
@@ -218,13 +236,13 @@ def survey(
     def reason_against(item: Listed) -> str:
         depth = item.parameter.ndim - (item in stacked)
         if depth < 2:
-            return f"{depth}-D"
+            return f"{depth}-D" + (" beside the stack's axis" if item in stacked else "")
         if matching(excluded, item):
             return "excluded"
         if matching(heading, item):
             return "output head"
-        if not item.parameter.is_floating_point():
-            return f"{item.parameter.dtype} is not a real floating-point type"
+        if item.parameter.dtype not in _DTYPES:
+            return f"{item.parameter.dtype} is not among {', '.join(map(str, _DTYPES))}"
         if included is not None:
             return "" if chosen(included, item) else "not included"
         return next((reason for owner in item.owners if (reason := owner.reason_against(heads))), "")
@@ -237,7 +255,9 @@ def survey(
             reason += f" (tied: {' = '.join(owner.name for owner in item.owners)})"
         shape = tuple(item.parameter.shape)
         targets = () if reason else tuple(_targets(item, item in stacked, fused.pop(item, None)))
-        entries.append(Entry(item.name, item.parameter, shape, targets, reason))
+        entries.append(
+            Entry(item.name, item.parameter, shape, targets, reason, stack=shape[0] if item in stacked else None)
+        )
     if fused:
         item = next(iter(fused))
         raise ValueError(
@@ -247,11 +267,14 @@ def survey(
     return Plan(tuple(entries))
 
 
-def annotate(plan: Plan, header: str, targets: Mapping[str, str], entries: Mapping[str, str]) -> Plan:
+def annotate(
+    plan: Plan, header: str = "", targets: Mapping[str, str] | None = None, entries: Mapping[str, str] | None = None
+) -> Plan:
     """The same plan with what the transform does written into it, for `print(plan)`."""
+    targets, entries = targets or {}, entries or {}
     return dataclasses.replace(
         plan,
-        header=header,
+        header=header or plan.header,
         entries=tuple(
             dataclasses.replace(
                 entry,
@@ -285,17 +308,13 @@ def _targets(item: Listed, stacked: bool, sizes: Sequence[int] | None) -> Iterat
         return
     if sum(sizes) != rows:
         raise ValueError(
-            f"split must add up to the {rows} output rows of {item.name!r}, got {tuple(sizes)} = {sum(sizes)}; mend it"
+            f"split must add up to the {rows} output rows of {item.name!r}, got {tuple(sizes)} = {sum(sizes)}; "
+            f"give one size per matrix"
         )
     start = 0
     for size in sizes:
         yield Target(f"{item.name}[{start}:{start + size}]", size, columns, stack, output, start)
         start += size
-
-
-def _head_modules(listed: Sequence[Listed]) -> set[nn.Module]:
-    layers = dict.fromkeys(owner.module for item in listed for owner in item.owners if owner.is_layer)
-    return {list(layers)[-1]} if len(layers) > 1 else set()
 
 
 def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequence[Listed]) -> set[Listed]:
@@ -306,7 +325,9 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequenc
     found = [item for item in listed if matching(selectors, item)]
     scalar = next((item for item in found if item.parameter.ndim == 0), None)
     if scalar is not None:
-        raise ValueError(f"a stacked parameter must have a leading axis, got {scalar.name!r} of shape (); exclude it")
+        raise ValueError(
+            f"a stacked parameter must have a leading axis, got {scalar.name!r} of shape (); name the others in stack="
+        )
     lengths = {item.parameter.shape[0]: item for item in found}
     if stack is True and len(lengths) > 1:
         text = ", ".join(f"{length} in {item.name!r}" for length, item in lengths.items())
@@ -316,9 +337,12 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequenc
 
 def _fused(split: Mapping[str, Sequence[int]] | None, listed: Sequence[Listed]) -> dict[Listed, Sequence[int]]:
     fused: dict[Listed, Sequence[int]] = {}
+    if split is not None:
+        check_mapping("split", split, "for example {'qkv.weight': (64, 64, 64)}")
     for pattern, sizes in (split or {}).items():
         matched("split", as_selectors("split", pattern), listed)
-        if isinstance(sizes, int) or not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
+        whole_rows = isinstance(sizes, Sequence) and all(isinstance(size, int) and size > 0 for size in sizes)
+        if not whole_rows or not sizes:
             raise ValueError(f"split must give positive sizes for {pattern!r}, got {sizes!r}; list the output rows")
         for item in listed:
             if matching((pattern,), item) and item.parameter.ndim >= 2:
@@ -335,11 +359,11 @@ def _check_included(included: Sequence[Selector], listed: Sequence[Listed], stac
                 f"include must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
                 f"EGD needs at least two dimensions"
             )
-        wrong = next((item for item in found if not item.parameter.is_floating_point()), None)
+        wrong = next((item for item in found if item.parameter.dtype not in _DTYPES), None)
         if wrong is not None:
             raise TypeError(
-                f"include must name real floating-point parameters, got {wrong.name!r} of {wrong.parameter.dtype}; "
-                f"leave it out"
+                f"include must name parameters of {', '.join(map(str, _DTYPES))}, got {wrong.name!r} of "
+                f"{wrong.parameter.dtype}; leave it out"
             )
 
 

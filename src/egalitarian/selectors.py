@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
-Selector = str | type[nn.Module] | Tensor
+Selector = str | type[nn.Module] | nn.Module | Tensor
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -77,14 +77,17 @@ def listing(model: nn.Module | Mapping[str, Tensor]) -> list[Listed]:
         wrong = next(((name, value) for name, value in model.items() if not isinstance(value, Tensor)), None)
         if wrong is not None:
             raise TypeError(f"a mapping must hold tensors, got {type(wrong[1]).__name__} for {wrong[0]!r}")
+        first: dict[Tensor, str] = {}
+        for name, tensor in model.items():
+            if first.setdefault(tensor, name) != name:
+                raise ValueError(
+                    f"a mapping must hold each tensor once, got one as {first[tensor]!r} and {name!r}; drop one"
+                )
         return [Listed(name, tensor) for name, tensor in model.items()]
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module or a mapping of names to tensors, got {type(model).__name__}")
-    root: nn.Module = model
-    if isinstance(root, nn.parallel.DistributedDataParallel | nn.DataParallel):
-        root = root.module
     owners: dict[Tensor, list[Owner]] = {}
-    for owner, parameter in _owners(root):
+    for owner, parameter in _owners(model):
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise ValueError(f"{owner.name!r} must have a shape, got a lazy parameter; run one forward pass first")
         owners.setdefault(parameter, []).append(owner)
@@ -94,26 +97,38 @@ def listing(model: nn.Module | Mapping[str, Tensor]) -> list[Listed]:
 def _owners(model: nn.Module) -> Iterable[tuple[Owner, Tensor]]:
     modules = dict(model.named_modules(remove_duplicate=False))
     for path, module in modules.items():
+        around = [("", modules[""])]
         steps = path.split(".") if path else []
-        paths = ["", *(".".join(steps[: count + 1]) for count in range(len(steps)))]
-        around = tuple((_canonical(above), modules[above]) for above in paths)
+        for count, step in enumerate(steps, 1):
+            above, parent = around[-1]
+            if not _is_wrapping(parent, step):
+                above = f"{above}.{step}" if above else step
+            around.append((above, modules[".".join(steps[:count])]))
         for local, parameter in module.named_parameters(recurse=False):
-            yield Owner(_canonical(path), local, module, around), parameter
+            yield Owner(around[-1][0], local, module, tuple(around)), parameter
 
 
-def _canonical(path: str) -> str:
-    """The path without what `torch.compile` puts into it."""
-    return ".".join(step for step in path.split(".") if step != "_orig_mod")
+def _is_wrapping(parent: nn.Module, step: str) -> bool:
+    """Whether this step of a path is there only because a module is wrapped, compiled or distributed."""
+    distributed = isinstance(parent, nn.parallel.DistributedDataParallel | nn.DataParallel)
+    return step == "_orig_mod" or (distributed and step == "module")
+
+
+def last_layer(model: nn.Module | Mapping[str, Tensor]) -> set[nn.Module]:
+    """The last registered Linear or convolution, unless it is the only one; whoever holds its weight."""
+    layers = [module for module in model.modules() if isinstance(module, _LAYERS)] if isinstance(model, nn.Module) else []
+    return {layers[-1]} if len(layers) > 1 else set()
 
 
 def as_selectors(what: str, given: Selector | Iterable[Selector]) -> tuple[Selector, ...]:
-    if isinstance(given, str | type | Tensor):
+    if isinstance(given, str | type | Tensor | nn.Module):
         given = (given,)
     elif not isinstance(given, Iterable):
         raise TypeError(f"{what} must be a name pattern, a module type or a parameter, got {given!r}")
     selectors = tuple(given)
     for selector in selectors:
-        if not isinstance(selector, str | Tensor) and not (isinstance(selector, type) and issubclass(selector, nn.Module)):
+        a_type = isinstance(selector, type) and issubclass(selector, nn.Module)
+        if not a_type and not isinstance(selector, str | Tensor | nn.Module):
             raise TypeError(f"{what} must hold name patterns, module types or parameters, got {selector!r}")
     return selectors
 
@@ -133,15 +148,14 @@ def chosen(selectors: Sequence[Selector], item: Listed) -> bool:
 def _matches(selector: Selector, item: Listed) -> bool:
     if isinstance(selector, Tensor):
         return selector is item.parameter
+    if isinstance(selector, nn.Module):
+        return any(module is selector for owner in item.owners for _, module in owner.around)
     if isinstance(selector, type):
         return any(isinstance(module, selector) for owner in item.owners for _, module in owner.around)
-    if not item.owners:
-        return fnmatchcase(item.name, selector)
-    return any(
-        fnmatchcase(name, selector)
-        for owner in item.owners
-        for name in (owner.name, *(path for path, _ in owner.around if path))
-    )
+    names = [item.name]
+    for owner in item.owners:
+        names += [owner.name, *(path for path, _ in owner.around if path)]
+    return any(name == selector or fnmatchcase(name, selector) for name in names)
 
 
 def matched(what: str, selectors: Sequence[Selector], listed: Sequence[Listed]) -> None:
@@ -153,8 +167,10 @@ def matched(what: str, selectors: Sequence[Selector], listed: Sequence[Listed]) 
             raise ValueError(f"{what} must name parameters of the model, got a tensor of shape {tuple(selector.shape)}")
         if isinstance(selector, type):
             raise ValueError(f"{what} must match a parameter, got {selector.__name__}, and the model holds none")
-        names = [item.name for item in listed]
-        near = difflib.get_close_matches(selector, names, n=3, cutoff=0.4) or names[:3]
-        raise ValueError(
-            f"{what} must match a parameter, got {selector!r}, which matches nothing; did you mean {', '.join(near)}?"
-        )
+        if isinstance(selector, nn.Module):
+            raise ValueError(f"{what} must name modules of the model, got another {type(selector).__name__}; take its own")
+        paths = (path for item in listed for owner in item.owners for path, _ in owner.around if path)
+        names = list(dict.fromkeys([*(item.name for item in listed), *paths]))
+        near = difflib.get_close_matches(selector, names, n=3, cutoff=0.6)
+        hint = f"did you mean {', '.join(near)}?" if near else f"the names begin with {', '.join(names[:3])}"
+        raise ValueError(f"{what} must match a parameter, got {selector!r}, which matches nothing; {hint}")

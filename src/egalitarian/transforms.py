@@ -10,12 +10,13 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from egalitarian.checks import check_bool, check_integer, check_number
 from egalitarian.kernels import RTOL, Method, Precision, choose_method, natural, normalize, polar, polar_lowrank
 from egalitarian.select import Plan
 
@@ -35,8 +36,9 @@ class _Value:
     """Shows itself as it would be written: only what differs from the defaults."""
 
     def __repr__(self) -> str:
-        shown = []
-        for part in fields(self):  # type: ignore[arg-type]
+        shown: list[str] = []
+        parts: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        for part in parts:
             value = getattr(self, part.name)
             if part.default is MISSING or value != part.default:
                 shown.append(repr(value) if part.default is MISSING else f"{part.name}={value!r}")
@@ -49,8 +51,8 @@ class MatrixTransform(_Value, ABC):
     @abstractmethod
     def __call__(self, G: Tensor, site: Site) -> Tensor: ...
 
-    def check(self, name: str, rows: int, columns: int) -> None:
-        """Raises where this transform cannot serve a matrix of that shape."""
+    def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
+        """Raises where this transform cannot serve a matrix of that shape and dtype."""
 
     def note(self, rows: int, columns: int) -> str:
         """What `print(plan)` says beside a matrix of that shape."""
@@ -69,11 +71,11 @@ class _CutOff(MatrixTransform):
     rtol: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.compute is not None and self.compute not in RTOL:
+        if self.compute is not None and not (isinstance(self.compute, torch.dtype | str) and self.compute in RTOL):
             known = ", ".join(str(precision) for precision in RTOL)
             raise ValueError(f"compute must be one of {known}, got {self.compute!r}; None follows the gradient")
-        if self.rtol is not None and not 0 <= self.rtol < 1:
-            raise ValueError(f"rtol must be in [0, 1), got {self.rtol}; None follows the precision")
+        if self.rtol is not None:
+            check_number("rtol", self.rtol, "None follows the precision", below=1.0)
 
     def cut(self, site: Site) -> float:
         return self.rtol if self.rtol is not None else RTOL[self.compute or site.compute]
@@ -109,8 +111,8 @@ class Polar(_CutOff):
         super().__post_init__()
         if self.scale not in (None, "spectral", "rms"):
             raise ValueError(f"scale must be None, 'spectral' or 'rms', got {self.scale!r}; None keeps U Vᵀ as it is")
-        if self.floor is not None and not 0 <= self.floor < math.inf:
-            raise ValueError(f"floor must be a number >= 0, got {self.floor}; None is scale-free")
+        if self.floor is not None:
+            check_number("floor", self.floor, "None is scale-free")
         if self.method not in get_args(Method):
             raise ValueError(f"method must be one of {get_args(Method)}, got {self.method!r}; 'auto' chooses for you")
         if self.rtol is not None or self.compute is not None:
@@ -120,6 +122,12 @@ class Polar(_CutOff):
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         P = polar(G, method=self.method, rtol=self.cut(site), floor=self.floor)
         return P if self.scale is None else P * self.factor(*G.shape[-2:])
+
+    def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
+        try:
+            choose_method(self.method, dtype, self.cut(Site(name, 0, dtype)))
+        except ValueError as error:
+            raise ValueError(f"{name!r} of {dtype}: {error}") from None
 
     def factor(self, rows: int, columns: int) -> float:
         if self.scale == "spectral":
@@ -145,6 +153,7 @@ class LowRankPolar(_CutOff):
         iterations, oversample: as for `egalitarian.polar_lowrank`.
         seed: of all sketches.
         fixed: the same sketch at every step, as in the authors' JAX code.
+        compute, rtol: as for `Polar`.
     """
 
     rank: int
@@ -156,11 +165,12 @@ class LowRankPolar(_CutOff):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for what, value, least in (("rank", self.rank, 1), ("iterations", self.iterations, 1)):
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{what} must be an integer >= {least}, got {value!r}; use Polar() for every direction")
-        if not isinstance(self.oversample, int) or self.oversample < 0:
-            raise ValueError(f"oversample must be an integer >= 0, got {self.oversample!r}; the paper uses 0")
+        check_integer("rank", self.rank, "use Polar() for every direction", least=1)
+        check_integer("iterations", self.iterations, "the paper uses 2", least=1)
+        check_integer("oversample", self.oversample, "the paper uses 0", least=0)
+        check_integer("seed", self.seed, "it seeds every sketch")
+        check_bool("cap", self.cap)
+        check_bool("fixed", self.fixed)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         seed = sketch_seed(self.seed, site.name, None if self.fixed else site.step)
@@ -169,7 +179,7 @@ class LowRankPolar(_CutOff):
             G, max(rank, 1), iterations=self.iterations, oversample=self.oversample, seed=seed, rtol=self.cut(site)
         )
 
-    def check(self, name: str, rows: int, columns: int) -> None:
+    def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         if not self.cap and self.rank > min(rows, columns):
             raise ValueError(
                 f"rank must be in [1, {min(rows, columns)}] for {name!r} of shape {(rows, columns)}, got {self.rank}; "
@@ -188,8 +198,7 @@ class NeuronNorm(MatrixTransform):
     floor: float = 0.01
 
     def __post_init__(self) -> None:
-        if not 0 < self.floor < math.inf:
-            raise ValueError(f"floor must be a number > 0, got {self.floor}; the paper uses 0.01")
+        check_number("floor", self.floor, "the paper uses 0.01", above=0.0)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         return normalize(G, floor=self.floor)
@@ -209,7 +218,13 @@ class Natural(_CutOff):
 class ElementwiseTransform(_Value, ABC):
     """Acts on the gradient of every parameter of the optimizer, or of those a `plan` takes."""
 
-    plan: Plan | None
+    plan: Plan | None = None
+    remembers: ClassVar[tuple[str, ...] | None] = None
+    """The keys of its memory, to tell a state of other transforms; None: not told."""
+
+    def __post_init__(self) -> None:
+        if self.plan is not None and not isinstance(self.plan, Plan):
+            raise TypeError(f"plan must be a Plan, got {type(self.plan).__name__}; make one with matrices(model)")
 
     @abstractmethod
     def start(self, grad: Tensor, stack: int | None) -> Memory:
@@ -224,6 +239,7 @@ class ElementwiseTransform(_Value, ABC):
 class Identity(ElementwiseTransform):
     """The gradient as it is: with it, an attached optimizer is the bare optimizer, bit for bit."""
 
+    remembers = ()
     plan: Plan | None = field(default=None, kw_only=True)
 
     def start(self, grad: Tensor, stack: int | None) -> Memory:
@@ -235,15 +251,23 @@ class Identity(ElementwiseTransform):
 
 @dataclass(frozen=True, repr=False)
 class Momentum(ElementwiseTransform):
-    """m <- beta m + (1 - beta) g. Before `Polar` it is Muon's order; an optimizer's own momentum comes after."""
+    """m <- beta m + (1 - beta) g. Before `Polar` it is Muon's order; an optimizer's own momentum comes after.
+
+    Args:
+        beta: how much of the mean stays, in [0, 1).
+        nesterov: hand on (1 - beta) g + beta m instead of m.
+        plan: act on what this plan takes; None: on every parameter.
+    """
 
     beta: float = 0.95
     nesterov: bool = False
     plan: Plan | None = field(default=None, kw_only=True)
+    remembers = ("mean",)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < 1:
-            raise ValueError(f"beta must be in [0, 1), got {self.beta}; Muon uses 0.95")
+        super().__post_init__()
+        check_number("beta", self.beta, "Muon uses 0.95", below=1.0)
+        check_bool("nesterov", self.nesterov)
 
     def start(self, grad: Tensor, stack: int | None) -> Memory:
         return {"mean": torch.zeros_like(grad)}
@@ -258,16 +282,22 @@ class GrokfastEMA(ElementwiseTransform):
     """g + lamb m with m <- alpha m + (1 - alpha) g: Grokfast's exponential filter (Lee et al. 2024).
 
     The mean starts at the first gradient, as in the authors' code. Keeps one copy of all gradients.
+
+    Args:
+        alpha: how much of the mean stays, in [0, 1).
+        lamb: how strongly the slow part is amplified.
+        plan: act on what this plan takes; None: on every parameter.
     """
 
     alpha: float = 0.98
     lamb: float = 2.0
     plan: Plan | None = field(default=None, kw_only=True)
+    remembers = ("mean", "count")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < 1:
-            raise ValueError(f"alpha must be in [0, 1), got {self.alpha}; Grokfast uses 0.8 to 0.98")
-        _check_lamb(self.lamb)
+        super().__post_init__()
+        check_number("alpha", self.alpha, "Grokfast uses 0.8 to 0.98", below=1.0)
+        check_number("lamb", self.lamb, "Grokfast uses 0.1 to 5")
 
     def start(self, grad: Tensor, stack: int | None) -> Memory:
         return {"mean": torch.zeros_like(grad), "count": _zero_count(grad, stack)}
@@ -282,18 +312,24 @@ class GrokfastEMA(ElementwiseTransform):
 class GrokfastMA(ElementwiseTransform):
     """g + lamb mean(last `window` gradients): Grokfast's windowed filter. Keeps `window` copies of all gradients.
 
-    With `warmup` the filter stays off until the window is full, as in the authors' code.
+    Args:
+        window: how many gradients to average.
+        lamb: how strongly the slow part is amplified.
+        warmup: stay off until the window is full, as in the authors' code.
+        plan: act on what this plan takes; None: on every parameter.
     """
 
     window: int = 100
     lamb: float = 5.0
     warmup: bool = True
     plan: Plan | None = field(default=None, kw_only=True)
+    remembers = ("window", "count")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.window, int) or self.window < 1:
-            raise ValueError(f"window must be an integer >= 1, got {self.window!r}; Grokfast uses 100")
-        _check_lamb(self.lamb)
+        super().__post_init__()
+        check_integer("window", self.window, "Grokfast uses 100", least=1)
+        check_number("lamb", self.lamb, "Grokfast uses 0.1 to 5")
+        check_bool("warmup", self.warmup)
 
     def start(self, grad: Tensor, stack: int | None) -> Memory:
         axis = 0 if stack is None else 1  # the window's axis stands behind the stack's
@@ -314,7 +350,8 @@ Transform = MatrixTransform | ElementwiseTransform
 
 def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...]:
     """One transform or a sequence of them, checked, as a tuple."""
-    chain = tuple(transform) if isinstance(transform, Sequence) else (transform,)
+    one = isinstance(transform, str) or not isinstance(transform, Sequence)
+    chain: tuple[Any, ...] = (transform,) if one else tuple(transform)  # type: ignore[arg-type]
     if not chain:
         raise ValueError("transform must be at least one transform, got an empty sequence; use Identity()")
     for link in chain:
@@ -341,8 +378,3 @@ def _zero_count(grad: Tensor, stack: int | None) -> Tensor:
 def beside(values: Tensor, tensor: Tensor) -> Tensor:
     """A scalar, or one value per stack element, shaped to broadcast against the tensor."""
     return values.reshape(values.shape + (1,) * (tensor.ndim - values.ndim))
-
-
-def _check_lamb(lamb: float) -> None:
-    if not 0 <= lamb < math.inf:
-        raise ValueError(f"lamb must be a number >= 0, got {lamb}; Grokfast uses 0.1 to 5")

@@ -6,10 +6,13 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from egalitarian.checks import check_bool, check_integer, check_number
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,13 @@ class Until:
     margin: float = 0.0
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.threshold):
+        if not isinstance(self.threshold, Real) or not math.isfinite(self.threshold):
             raise ValueError(f"threshold must be a finite number, got {self.threshold}; leave until=None to never stop")
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}; 'max' is for accuracy, 'min' for a loss")
-        if not isinstance(self.patience, int) or self.patience < 0:
-            raise ValueError(f"patience must be an integer >= 0, got {self.patience!r}; 0 switches at the first")
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be a number >= 0, got {self.margin}; it widens the gap before resuming")
+        check_integer("patience", self.patience, "0 switches at the first", least=0)
+        check_number("margin", self.margin, "it widens the gap before resuming")
+        check_bool("resume", self.resume)
         if self.margin and not self.resume:
             warnings.warn("margin has no effect without resume=True", stacklevel=3)
 
@@ -82,7 +84,7 @@ class Switch:
         return True if self._stack is None else self._there
 
     def turn(self, to: bool, mask: Tensor | Sequence[bool] | None) -> None:
-        chosen = torch.ones_like(self._active) if mask is None else torch.as_tensor(mask, device="cpu")
+        chosen = torch.ones_like(self._active) if mask is None else _on_cpu("mask", mask, "pass booleans")
         if chosen.dtype != torch.bool or chosen.shape != self._active.shape:
             raise ValueError(
                 f"mask must be booleans of shape {tuple(self._active.shape)}, got {chosen.dtype} of shape "
@@ -93,9 +95,9 @@ class Switch:
     def observe(self, metric: float | Tensor | Sequence[float]) -> None:
         if self._until is None:
             raise RuntimeError("observe needs a rule to decide by, got until=None; attach(..., until=Until(0.95))")
-        values = metric.detach().to("cpu") if isinstance(metric, Tensor) else None
-        if values is None or not values.is_floating_point():
-            values = torch.as_tensor(metric, dtype=torch.float64, device="cpu")
+        values = _on_cpu("metric", metric, "pass a float or a tensor")
+        if not hasattr(metric, "dtype") or not values.is_floating_point():  # a tensor's or numpy's float keeps its dtype
+            values = _on_cpu("metric", metric, "pass a float or a tensor", torch.float64)
         if self._stack is None and values.numel() == 1:
             values = values.reshape(())
         if values.shape != self._active.shape:
@@ -109,8 +111,8 @@ class Switch:
         return {"active": self._active.tolist(), "streak": self._streak.tolist()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        active = torch.as_tensor(state_dict["active"], dtype=torch.bool, device="cpu")
-        streak = torch.as_tensor(state_dict["streak"], dtype=torch.int64, device="cpu")
+        active = _on_cpu("active", state_dict["active"], "load what state_dict() gave", torch.bool)
+        streak = _on_cpu("streak", state_dict["streak"], "load what state_dict() gave", torch.int64)
         if not active.shape == streak.shape == self._active.shape:
             raise ValueError(
                 f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}; attach to "
@@ -121,3 +123,12 @@ class Switch:
     def _set(self, active: Tensor, streak: Tensor) -> None:
         self._active, self._streak = active, streak
         self._there = active.to(self._device)
+
+
+def _on_cpu(what: str, value: Any, way_out: str, dtype: torch.dtype | None = None) -> Tensor:
+    try:
+        if isinstance(value, Tensor):
+            value = value.detach()
+        return torch.as_tensor(value, dtype=dtype, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{what} must be a number or several, got {value!r}; {way_out}") from None

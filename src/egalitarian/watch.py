@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from types import FrameType
+from typing import Literal
 
 import torch
+from torch.optim import Optimizer
 
 from egalitarian.select import Entry
+
+_DEPTH = 24
 
 
 class Watch:
@@ -17,12 +22,17 @@ class Watch:
     PATIENCE = 10
 
     def __init__(self) -> None:
-        self._steps = 0
+        self._steps = self._idle = 0
         self._seen: set[str] = set()
 
     def look(self, entries: Sequence[Entry]) -> None:
-        if self._steps >= self.PATIENCE or all(entry.parameter.grad is None for entry in entries):
-            return  # a step without any gradient is nobody's mistake
+        if self._steps >= self.PATIENCE:
+            return
+        if all(entry.parameter.grad is None for entry in entries):  # once or twice is nobody's mistake
+            self._idle += not self._steps
+            if self._idle == self.PATIENCE:
+                self._warn(f"no parameter has had a gradient in {self.PATIENCE} steps, so EGD does nothing")
+            return
         self._steps += 1
         taken = [entry for entry in entries if entry.taken]
         self._seen |= {entry.name for entry in taken if entry.parameter.grad is not None}
@@ -38,14 +48,33 @@ class Watch:
         warnings.warn(f"{message}; is the plan for another model, or are they frozen or unused?", stacklevel=2)
 
 
-def grad_scaler_is_stepping() -> bool:
-    """Whether this step was called by an enabled GradScaler, which leaves no other trace on a plain optimizer."""
-    code = torch.amp.GradScaler._maybe_opt_step.__code__
-    frame = sys._getframe(1)
-    for _ in range(16):
-        if frame.f_code is code:
-            return True
-        if frame.f_back is None:
-            return False
+def who_is_stepping() -> Literal["scaler", "checkpoint"] | None:
+    """Whether this step was called by an enabled GradScaler, which leaves no other trace on a plain optimizer, or by
+    torch's checkpoint helpers, which take a step with zero gradients to make the optimizer's state appear."""
+    scaler = torch.amp.GradScaler._maybe_opt_step.__code__
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            return None
+        if frame.f_code is scaler:
+            return "scaler"
+        if frame.f_code.co_name == "_init_optim_state" and "checkpoint" in frame.f_code.co_filename:
+            return "checkpoint"
         frame = frame.f_back
-    return False
+    return None
+
+
+def is_inner_step(optimizer: Optimizer) -> bool:
+    """Whether an optimizer's step has called that of its base class, for which torch runs the hooks once more."""
+    hooked = [kind for kind in type(optimizer).__mro__ if getattr(vars(kind).get("step"), "hooked", False)]
+    if len(hooked) < 2:
+        return False
+    code = type(optimizer).step.__code__
+    frame: FrameType | None = sys._getframe(1)
+    steps = 0
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        steps += frame.f_code is code and frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1

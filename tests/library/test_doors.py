@@ -181,7 +181,8 @@ def test_equalize_changes_no_state_it_was_given() -> None:
 
 def test_equalize_without_gradients_touches_nothing() -> None:
     model = network()
-    state = eg.equalize_(eg.matrices(model), [eg.GrokfastEMA(), eg.Polar()])
+    with pytest.warns(UserWarning, match=r"between backward\(\) and step\(\)"):
+        state = eg.equalize_(eg.matrices(model), [eg.GrokfastEMA(), eg.Polar()])
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not state.tensors
 

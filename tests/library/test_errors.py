@@ -20,7 +20,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     ("options", "error", "message"),
     [
         ({"transform": eg.Polar}, TypeError, r"call it: Polar\(...\)"),
-        ({"transform": "polar"}, TypeError, "got 'p'"),
+        ({"transform": "polar"}, TypeError, "got 'polar'"),
         ({"transform": []}, ValueError, "empty sequence"),
         (
             {"transform": eg.LowRankPolar(7)},

@@ -14,7 +14,7 @@ import io
 import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -57,7 +57,8 @@ class _Attached:
     def __init__(self, params: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(params, *args, **kwargs)
         groups = enumerate(self.param_groups)  # type: ignore[attr-defined]
-        named = {f"{number}.{place}": p for number, group in groups for place, p in enumerate(group["params"])}
+        held = {p: f"{number}.{place}" for number, group in groups for place, p in enumerate(group["params"])}
+        named = {name: p for p, name in held.items()}
         if any(p.ndim >= 2 for p in named.values()):
             attach(self, matrices(named, include="*"))  # type: ignore[arg-type]
 
@@ -957,10 +958,12 @@ class TestOutsider(TestCase):
                 optimizer = _make(optim_info, first.params, row.kwargs)
                 first.train(optimizer, 2)
                 optimizer.add_param_group({"params": second.params, "lr": 0.04})
-                for _ in range(3):
+                for number in range(3):
                     first.backward()
                     second.backward()
-                    optimizer.step()
+                    told = number == 0 and optim_info.optim_cls is not EGD
+                    with pytest.warns(UserWarning, match="not in the plan") if told else nullcontext():
+                        optimizer.step()
                 first_alone.train(_make(optim_info, first_alone.params, row.kwargs), 5)
                 group = [{"params": second_alone.params, "lr": 0.04}]
                 bare = BARE[optim_info.optim_cls]

@@ -1,0 +1,344 @@
+"""What a hostile reviewer found, one test each: silent wrongs that must not come back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from toy import loss_of, network, same, train
+
+import egalitarian as eg
+from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory, Site
+
+
+def test_a_tied_output_head_is_still_the_head() -> None:
+    class Language(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(11, 4)
+            self.up = nn.Linear(4, 8)
+            self.down = nn.Linear(8, 4)
+            self.output = nn.Linear(4, 11, bias=False)
+            self.output.weight = self.tokens.weight
+
+    assert [entry.name for entry in eg.matrices(Language()).taken] == ["up.weight", "down.weight"]
+
+
+def test_a_parametrized_head_is_still_the_head() -> None:
+    model = network()
+    nn.utils.parametrizations.weight_norm(model[4])
+    assert [entry.name for entry in eg.matrices(model).taken] == ["0.weight", "2.weight"]
+
+
+def test_an_optimizer_that_calls_its_base_class_is_transformed_once() -> None:
+    class Derived(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # which makes torch hook SGD.step, too
+    weight = nn.Parameter(torch.ones(2, 2))
+    optimizer = Derived([weight], lr=1.0)
+    egd = eg.attach(optimizer, eg.matrices({"w": weight}, include="w"), eg.GrokfastEMA(lamb=2.0))
+
+    def closure() -> Tensor:
+        weight.grad = torch.ones(2, 2)
+        return weight.sum()
+
+    weight.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert torch.equal(weight.grad, torch.full((2, 2), 3.0))
+    optimizer.step(closure)
+    assert egd.state_dict()["step"] == 2
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step(lambda: 1 / 0)
+    optimizer.step(closure)  # an error in between leaves nothing behind
+    assert egd.state_dict()["step"] == 3
+
+
+@pytest.mark.parametrize("door", ["attach", "EGD"])
+def test_torchs_checkpoint_helpers_take_no_step_of_ours(door: str) -> None:
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model = network()
+    chain = [eg.GrokfastEMA(), eg.Polar()]
+    egd: Any = None
+    if door == "EGD":
+        optimizer: torch.optim.Optimizer = eg.EGD(eg.matrices(model), lr=0.1, momentum=0.9, transform=chain)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        egd = eg.attach(optimizer, model, chain, decay_before=0.1)
+    get_optimizer_state_dict(model, optimizer)
+    if egd is None:
+        assert optimizer.param_groups[0]["egd_steps"] == 0
+    else:
+        assert egd.state_dict()["step"] == 0
+        assert not any(memory["0.count"] for memory in egd.state_dict()["tensors"].values())
+    assert not optimizer.state[model[0].weight]["momentum_buffer"].any()
+
+
+def test_groups_of_a_plan_take_the_plan_into_egd() -> None:
+    one, other = network(), network()
+    settings = {"taken": {"weight_decay": 0.03}, "left": {"weight_decay": 1e-4}}
+    plan, plans_twin = eg.matrices(one, split={"0.weight": (3, 5)}), eg.matrices(other, split={"0.weight": (3, 5)})
+    train(one, eg.EGD(plan.groups(**settings), lr=0.1), 3)
+    optimizer = torch.optim.SGD(plans_twin.groups(**settings), lr=0.1)
+    eg.attach(optimizer, plans_twin)
+    train(other, optimizer, 3)
+    assert same(one, other)
+
+
+def test_gradients_that_never_come_are_reported() -> None:
+    model = network()
+    trained = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eg.attach(optimizer, model)
+    for _ in range(9):
+        loss_of(trained).backward()
+        optimizer.step()
+    with pytest.warns(UserWarning, match="no parameter has had a gradient in 10 steps"):
+        optimizer.step()
+
+
+def test_a_replaced_matrix_is_reported() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eg.attach(optimizer, eg.matrices(model))
+    model[0].weight = nn.Parameter(model[0].weight.detach().clone())
+    optimizer.param_groups[0]["params"][0] = model[0].weight
+    loss_of(model).backward()
+    with pytest.warns(UserWarning, match="'0.weight' has left the optimizer"):  # noqa: SIM117
+        with pytest.warns(UserWarning, match="not in the plan"):
+            optimizer.step()
+
+
+def test_a_tensor_under_two_names_is_refused() -> None:
+    weight = nn.Parameter(torch.zeros(3, 3))
+    with pytest.raises(ValueError, match="each tensor once, got one as 'a' and 'b'"):
+        eg.matrices({"a": weight, "b": weight}, include="*")
+
+
+def test_one_number_per_stack_element_goes_through_elementwise_transforms() -> None:
+    weights = {"w": nn.Parameter(torch.zeros(3, 4, 5)), "t": nn.Parameter(torch.zeros(3))}
+    optimizer = torch.optim.SGD(weights.values(), lr=1.0)
+    eg.attach(optimizer, eg.matrices(weights, include="w", stack=True), eg.Momentum(0.5))
+    weights["t"].grad = torch.tensor([2.0, torch.nan, 2.0])
+    weights["w"].grad = torch.ones(3, 4, 5)
+    optimizer.step()
+    assert torch.equal(weights["t"].detach().nan_to_num(7.0), torch.tensor([-1.0, 7.0, -1.0]))
+
+
+def test_a_parameter_is_not_a_stack_because_its_length_happens_to_fit() -> None:
+    weights = {"experts": nn.Parameter(torch.zeros(4, 3, 3)), "gate": nn.Parameter(torch.zeros(4, 3))}
+    plan = eg.matrices(weights, include="experts", stack="experts")
+    with pytest.raises(ValueError, match="leading axis of 4 in every parameter, got 'gate'"):
+        eg.attach(torch.optim.SGD(weights.values(), lr=0.1), plan, [eg.Momentum(), eg.Polar()])
+
+
+def test_egd_refuses_a_newcomer_that_is_no_stack() -> None:
+    optimizer = eg.EGD(eg.matrices({"w": nn.Parameter(torch.zeros(3, 4, 5))}, include="w", stack=True), lr=0.1)
+    with pytest.raises(ValueError, match="must be a stack of 3"):
+        optimizer.add_param_group({"params": [("q", nn.Parameter(torch.zeros(3, 7)))]})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_half_a_state_is_not_loaded() -> None:
+    model = network()
+    egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    for wrong in ({"step": None}, {"step": -1}, {"step": 2.5}, {"active": "no"}, {"tensors": 3}):
+        with pytest.raises((TypeError, ValueError), match="must be"):
+            egd.load_state_dict({**egd.state_dict(), "active": False, **wrong})
+        assert egd.active is True
+    with pytest.raises(TypeError, match="state_dict must be a mapping"):
+        egd.load_state_dict(None)  # type: ignore[arg-type]
+
+
+def test_egd_refuses_the_state_of_another_transform() -> None:
+    model = network()
+    saved = eg.EGD(model.parameters(), lr=0.1, transform=eg.GrokfastEMA()).state_dict()
+    with pytest.raises(ValueError, match="same transform"):
+        eg.EGD(model.parameters(), lr=0.1, transform=eg.Momentum()).load_state_dict(saved)
+
+
+@pytest.mark.parametrize("wrap", [lambda m: torch.compile(nn.DataParallel(m), backend="eager"), nn.DataParallel])
+def test_names_are_those_of_the_bare_model(wrap: Any) -> None:
+    model = nn.ModuleDict({"encoder": network()})
+    expected = [entry.name for entry in eg.matrices(model)]
+    assert [entry.name for entry in eg.matrices(wrap(model))] == expected
+    assert [entry.name for entry in eg.matrices(nn.ModuleDict({"encoder": wrap(model["encoder"])}))] == expected
+
+
+def test_names_with_pattern_characters_can_be_named() -> None:
+    weights = {"a[0]": torch.zeros(2, 2), "a0": torch.zeros(2, 2)}
+    assert [entry.name for entry in eg.matrices(weights, include="a[0]").taken] == ["a[0]", "a0"]
+
+
+def test_what_is_knowable_is_refused_at_attachment() -> None:
+    model = network(dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"'0.weight' of torch.float64: rtol must be >= 5e-07 for method 'eigh'"):
+        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, eg.Polar(method="eigh"))
+    mixed = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3, dtype=torch.complex64), nn.Linear(3, 3))
+    with pytest.raises(TypeError, match=r"got '1.weight' of torch.complex64"):
+        eg.attach(torch.optim.SGD(mixed.parameters(), lr=0.1), mixed, eg.Momentum())
+    with pytest.raises(TypeError, match="float8"):
+        eg.matrices({"w": torch.zeros(2, 2).to(torch.float8_e4m3fn)}, include="w")
+
+
+def test_spectra_are_of_unscaled_gradients_also_while_off() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    egd = eg.attach(optimizer, model, spectrum_every=1)
+    egd.off()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(loss_of(model)).backward()
+    scaled = model[0].weight.grad.clone()
+    scaler.step(optimizer)
+    torch.testing.assert_close(egd.spectrum()["0.weight"][0].values, torch.linalg.svdvals(scaled.double() / 1024))
+
+
+def test_numpy_metrics_keep_their_precision() -> None:
+    model = network()
+    egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.85))
+    assert egd.observe(np.float32(0.85)) is True
+    assert egd.observe(np.float64(0.8500001)) is False
+
+
+@pytest.mark.skipif(not hasattr(torch.zeros(1), "grad_dtype"), reason="this torch has no grad_dtype")
+def test_gradients_of_another_dtype_than_the_parameters() -> None:
+    weight = nn.Parameter(torch.zeros(4, 6, dtype=torch.bfloat16))
+    weight.grad_dtype = torch.float32
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    egd = eg.attach(optimizer, eg.matrices({"w": weight}, include="w"), eg.Momentum())
+    assert egd.state_dict()["tensors"]["w"]["0.mean"].dtype == torch.float32
+
+
+def test_an_overflow_inside_the_chain_does_not_stay_in_the_memory() -> None:
+    weight = nn.Parameter(torch.zeros(2, 2))
+    plan, state = eg.matrices({"w": weight}, include="w"), None
+    for value in (3e38, -3e38, 1.0, 1.0):
+        weight.grad = torch.full((2, 2), value)
+        state = eg.equalize_(plan, eg.Momentum(0.4), state=state)
+        assert torch.isfinite(state.tensors["w"]["0.mean"]).all()
+
+
+def test_a_memory_follows_its_parameter_when_groups_move() -> None:
+    model = network()
+    first, second = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([{"params": [first]}, {"params": [second]}, {"params": model.parameters()}], lr=1.0)
+    eg.attach(optimizer, model, eg.Momentum(0.5))
+    for _ in range(2):
+        first.grad, second.grad = torch.full((2,), 8.0), torch.full((2,), 1.0)
+        loss_of(model).backward()
+        optimizer.step()
+    del optimizer.param_groups[0]
+    second.grad = torch.full((2,), 1.0)
+    optimizer.step()
+    torch.testing.assert_close(second.grad, torch.full((2,), 0.875))
+
+
+def test_transforms_of_ones_own() -> None:
+    class Sign(MatrixTransform):
+        def __call__(self, G: Tensor, site: Site) -> Tensor:
+            return G.sign()
+
+    class Twice(ElementwiseTransform):
+        def start(self, grad: Tensor, stack: int | None) -> Memory:
+            return {}
+
+        def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+            return 2 * grad, memory
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    egd = eg.attach(optimizer, model, [Sign(), Twice()])
+    assert "Sign() then Twice()" in str(egd.plan)
+    loss_of(model).backward()
+    expected = 2 * model[0].weight.grad.sign()
+    optimizer.step()
+    assert torch.equal(model[0].weight.grad, expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: eg.Polar(rtol="x"),
+        lambda: eg.Polar(floor=None, rtol=True),
+        lambda: eg.Polar(compute=[]),
+        lambda: eg.NeuronNorm(None),
+        lambda: eg.LowRankPolar("3"),
+        lambda: eg.LowRankPolar(3, seed="x"),
+        lambda: eg.LowRankPolar(3, cap="yes"),
+        lambda: eg.Momentum(None),
+        lambda: eg.Momentum(plan=network()),
+        lambda: eg.GrokfastEMA(alpha="x"),
+        lambda: eg.GrokfastMA(lamb=None),
+        lambda: eg.Until(0.9, resume="yes"),
+        lambda: eg.Until("0.9"),
+        lambda: eg.polar(torch.eye(2), rtol=None, floor="x"),
+        lambda: eg.polar_lowrank(torch.eye(2), "1"),
+        lambda: eg.polar_lowrank(torch.eye(2), 1, seed=None),
+        lambda: eg.matrices(network(), split=5),
+        lambda: eg.matrices(network(), split={"0.weight": 2.5}),
+        lambda: eg.matrices(network()).groups(taken="x"),
+        lambda: eg.equalize_(eg.matrices(network()), state="x"),
+        lambda: eg.EGD(network().parameters(), lr="x"),
+        lambda: eg.EGD(network().parameters(), lr=0.1, momentum=None),
+        lambda: eg.EGD([{"params": network().parameters(), "lr": -1}], lr=0.1),
+        lambda: eg.attach(torch.optim.SGD((m := network()).parameters(), lr=0.1), m, decay_before="x"),
+        lambda: eg.attach(torch.optim.SGD((m := network()).parameters(), lr=0.1), m).on("x"),
+        lambda: eg.attach(torch.optim.SGD((m := network()).parameters(), lr=0.1), m, until=eg.Until(1)).observe("x"),
+    ],
+)
+def test_wrong_types_are_answered_in_our_words(make: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"must .*, got .*;"):
+        make()
+
+
+# -- and what a newcomer stumbled over ---------------------------------------------------------------------------------
+
+
+def test_a_removed_attachment_says_so() -> None:
+    model = network()
+    with eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.9)) as egd:
+        assert egd.active is True
+    assert egd.active is False
+    assert egd.observe(0.1) is False
+    assert "removed from SGD" in repr(egd)
+    with pytest.raises(RuntimeError, match="attach again"):
+        egd.on()
+
+
+def test_a_decay_that_would_outlive_the_switch_off_is_warned_of() -> None:
+    model = network()
+    plan = eg.matrices(model)
+    optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}), lr=0.1)
+    with pytest.warns(UserWarning, match="weight_decay=0.03 .* outlives the switch-off"):
+        eg.attach(optimizer, plan, until=eg.Until(0.95))
+    for settings in ({"left": {"weight_decay": 0.03}}, {"taken": {"weight_decay": 1e-4}}):
+        eg.attach(torch.optim.SGD(plan.groups(**settings), lr=0.1), plan, until=eg.Until(0.95))
+
+
+def test_a_module_itself_selects() -> None:
+    model = network()
+    assert [entry.name for entry in eg.matrices(model, head=model[2]).taken] == ["0.weight", "4.weight"]
+    with pytest.raises(ValueError, match="got another Linear"):
+        eg.matrices(model, include=nn.Linear(2, 2))
+
+
+def test_asking_for_spectra_that_nobody_kept() -> None:
+    model = network()
+    with pytest.raises(RuntimeError, match="spectrum_every=0"):
+        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model).spectrum()
+
+
+def test_a_model_is_not_parameters() -> None:
+    with pytest.raises(TypeError, match="got Sequential"):
+        eg.EGD(network(), lr=0.1)
+
+
+def test_a_stack_of_vectors_is_called_that() -> None:
+    weights = {"v": torch.zeros(4, 3), "w": torch.zeros(4, 3, 2)}
+    assert "1-D beside the stack's axis" in str(eg.matrices(weights, include="w", stack=True))

@@ -136,8 +136,13 @@ class Attachment:
 
     @property
     def active(self) -> bool | Tensor:
-        """Whether gradients are transformed: a bool, or a bool tensor (k,) for a plan with a stack of length k."""
-        return self._switch.active
+        """Whether gradients are transformed: a bool, or a bool tensor (k,) for a plan with a stack of length k.
+
+        False once removed; the state_dict goes on saying what it was.
+        """
+        if not self._removed:
+            return self._switch.active
+        return False if self._plan.stack is None else torch.zeros(self._plan.stack, dtype=torch.bool, device="cpu")
 
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches on: everything, or the stack's elements where `mask` is True."""
@@ -160,7 +165,6 @@ class Attachment:
     def remove(self) -> None:
         """Takes EGD off the optimizer, which is then as it was; doing it twice does no harm. `attach` again to go on."""
         self._handle.remove()
-        self._switch.turn(False, None)
         self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
@@ -298,7 +302,8 @@ class Attachment:
     def _report_changes(self, now: dict[Tensor, Entry]) -> None:
         """Says so when a matrix leaves the optimizer, or one comes that the plan does not know."""
         gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
-        unknown = [e.name for p, e in now.items() if self._held and p not in self._held | self._known and p.ndim >= 2]
+        known = self._held | self._known if self._held else now
+        unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
         for names, what in ((gone, "has left the optimizer"), (unknown, "is not in the plan and takes plain steps")):
             if names:
                 warnings.warn(f"{names[0]!r} {what}; attach again to plan anew", stacklevel=2)

@@ -306,6 +306,7 @@ def test_a_removed_attachment_says_so() -> None:
         assert egd.active is True
     assert egd.active is False
     assert egd.observe(0.1) is False
+    assert egd.state_dict()["active"] is True  # what a resumed run is to begin with
     assert "removed from SGD" in repr(egd)
     with pytest.raises(RuntimeError, match="attach again"):
         egd.on()

@@ -102,8 +102,8 @@ def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int
         for transform in chain:
             if isinstance(transform, MatrixTransform):
                 for target in entry.targets:
-                    transform.check(target.name, target.rows, target.columns, _gradient_dtype(entry))
-            elif _in_scope(transform, entry) and _gradient_dtype(entry) not in RTOL:
+                    transform.check(target.name, target.rows, target.columns, gradient_dtype(entry.parameter))
+            elif _in_scope(transform, entry) and gradient_dtype(entry.parameter) not in RTOL:
                 raise TypeError(
                     f"an elementwise transform must find real floating-point parameters, got {entry.name!r} of "
                     f"{entry.parameter.dtype}; give the transform a plan without it"
@@ -120,13 +120,13 @@ def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: 
     return {
         entry.name: memory
         for entry in entries
-        if (memory := _start(entry, chain, torch.empty_like(entry.parameter, dtype=_gradient_dtype(entry)), stack))
+        if (memory := _start(entry, chain, torch.empty_like(entry.parameter, dtype=gradient_dtype(entry.parameter)), stack))
     }
 
 
-def _gradient_dtype(entry: Entry) -> torch.dtype:
+def gradient_dtype(parameter: Tensor) -> torch.dtype:
     """That of the parameter, unless its gradients were told to have another."""
-    return getattr(entry.parameter, "grad_dtype", None) or entry.parameter.dtype
+    return getattr(parameter, "grad_dtype", None) or parameter.dtype
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once

@@ -23,7 +23,7 @@ from egalitarian.optim import EGD, refuse_differentiable
 from egalitarian.roster import Group, Roster
 from egalitarian.select import Entry, Plan, annotate, matrices, survey
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import MatrixTransform, Polar, Transform, as_chain
+from egalitarian.transforms import MatrixTransform, Polar, Transform, as_chain, uses_matrices
 from egalitarian.until import Switch, Until
 from egalitarian.watch import Watch, is_inner_step, who_is_stepping
 
@@ -116,6 +116,7 @@ class Attachment:
         self._switch = Switch(until, plan.stack, plan.device)
         self._compute: Precision | None = None
         self._watch = Watch()
+        self._equalizes = uses_matrices(chain)
         self._known = {entry.parameter: entry for entry in plan.entries}
         self._held: dict[Tensor, Entry] = {}
         self._removed = False
@@ -165,6 +166,8 @@ class Attachment:
     def remove(self) -> None:
         """Takes EGD off the optimizer, which is then as it was; doing it twice does no harm. `attach` again to go on."""
         self._handle.remove()
+        if not self._removed:
+            self._state = State(self._state.step, self._memories())
         self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
@@ -227,8 +230,13 @@ class Attachment:
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         """Of every parameter that the optimizer holds now, also of those that have not taken a step yet."""
-        newcomers = [entry for entry in self._entries() if entry.name not in self._state.tensors]
-        return {**self._state.tensors, **initial_memory(newcomers, self._chain, self._plan.stack)}
+        kept = self._state.tensors
+        if self._removed:
+            return kept
+        entries = self._entries()
+        newcomers = [entry for entry in entries if entry.name not in kept]
+        held = {entry.name: kept[entry.name] for entry in entries if entry.name in kept}
+        return {**held, **initial_memory(newcomers, self._chain, self._plan.stack)}
 
     # -- the step -----------------------------------------------------------------------------------------------------
 
@@ -269,7 +277,8 @@ class Attachment:
         grad_scale = getattr(self.optimizer, "grad_scale", None)
         self._compute = torch.float16 if found_inf is not None or caller == "scaler" else None
         entries = self._entries()
-        self._watch.look(entries)
+        if self._equalizes:
+            self._watch.look(entries)
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = Settings(
             chain=self._chain,
@@ -304,10 +313,10 @@ class Attachment:
         gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
         known = self._held | self._known if self._held else now
         unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
-        for names, what in ((gone, "has left the optimizer"), (unknown, "is not in the plan and takes plain steps")):
-            if names:
-                warnings.warn(f"{names[0]!r} {what}; attach again to plan anew", stacklevel=2)
         self._held = now
+        for names, what in ((gone, "left the optimizer"), (unknown, "came that the plan does not know: not equalised")):
+            if names and self._equalizes:
+                warnings.warn(f"{', '.join(map(repr, names))} {what}; attach again to plan anew", stacklevel=2)
 
 
 def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
@@ -327,11 +336,10 @@ def _planned(
     optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequence[Transform], until: Until | None
 ) -> Plan:
     """The plan, checked against the optimizer, with what the transforms do written into it."""
-    uses_matrices = any(isinstance(transform, MatrixTransform) for transform in chain)
     if isinstance(model_or_plan, Plan):
         plan = model_or_plan
     elif isinstance(model_or_plan, nn.Module):
-        plan = matrices(model_or_plan) if uses_matrices else survey(model_or_plan)
+        plan = matrices(model_or_plan) if uses_matrices(chain) else survey(model_or_plan)
     else:
         raise TypeError(f"model_or_plan must be a Module or a Plan, got {type(model_or_plan).__name__}")
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
@@ -341,7 +349,7 @@ def _planned(
             f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
             f"after wrapping or moving it"
         )
-    if until is not None:
+    if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)
     links = [link for link in chain if isinstance(link, MatrixTransform)]
     cutoffs = dict.fromkeys(text for link in links if (text := link.cutoff()))

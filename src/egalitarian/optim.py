@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.apply import Settings, State, check_chain, transform_gradients
+from egalitarian.apply import Settings, State, check_chain, gradient_dtype, initial_memory, transform_gradients
 from egalitarian.checks import check_bool, check_number
 from egalitarian.roster import Group, Roster
 from egalitarian.select import Entry, Groups, Plan, whole
@@ -25,8 +26,8 @@ class EGD(torch.optim.SGD):
     """W <- W - lr (U Vᵀ + weight_decay W), with G = U S Vᵀ the gradient of each weight matrix.
 
     Bitwise what `attach(torch.optim.SGD(...), plan)` does. Given bare parameters, every one of two or more dimensions is
-    equalised as (out, rest), the others take plain SGD steps; a group may say `equalize=False`. That takes embeddings and
-    output heads too: give it a plan, or a group, to leave them out.
+    equalised as (out, rest), the others take plain SGD steps, as does a group that says `equalize=False`. That takes
+    embeddings and output heads too: give it a plan, or a group, to leave them out.
 
     Args:
         params_or_plan: parameters, named parameters or groups of them; a `Plan`, or `plan.groups(...)`.
@@ -105,7 +106,9 @@ class EGD(torch.optim.SGD):
             with torch.enable_grad():
                 loss = closure()
         caller = who_is_stepping()
-        if caller != "checkpoint":
+        if caller == "checkpoint":
+            self._show_memories()
+        else:
             self._equalize(torch.float16 if caller == "scaler" else None)
         with torch.no_grad():
             _plain_sgd_step(self)
@@ -125,6 +128,13 @@ class EGD(torch.optim.SGD):
         self._remember(transform_gradients(entries, settings, self._remembered(entries)))
 
     # -- what a step remembers: in `state[p]` and in the groups, where torch's own checkpoints look for it ---------------
+
+    def _show_memories(self) -> None:
+        """A step that only makes the state appear, for a checkpoint to be loaded into: memories as before the first."""
+        entries = self._entries()
+        kept = self._remembered(entries)
+        newcomers = [entry for entry in entries if entry.name not in kept.tensors]
+        self._remember(State(kept.step, initial_memory(newcomers, self._chain, self._stack)))
 
     def _remembered(self, entries: Sequence[Entry]) -> State:
         tensors: dict[str, dict[str, Tensor]] = {}
@@ -155,7 +165,7 @@ class EGD(torch.optim.SGD):
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         entry = self._planned.get(parameter) or whole(name, parameter)
         if entry.taken and not group["equalize"]:
-            return Entry(entry.name, parameter, entry.shape, reason="equalize=False")
+            return dataclasses.replace(entry, targets=(), reason="equalize=False")
         return entry
 
     def _check(self, entries: Sequence[Entry]) -> None:
@@ -205,8 +215,9 @@ class EGD(torch.optim.SGD):
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for place, parameter in zip(places, parameters, strict=True):
             for key, value in state_dict["state"].get(place, {}).items():
-                if key.startswith(_OURS) and not value.is_floating_point():  # torch has cast it to the parameter's dtype
-                    self.state[parameter][key] = value.to(parameter.device, copy=True)
+                if key.startswith(_OURS):  # torch has cast it to the parameter's dtype
+                    dtype = gradient_dtype(parameter) if value.is_floating_point() else value.dtype
+                    self.state[parameter][key] = value.to(parameter.device, dtype, copy=True)
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:

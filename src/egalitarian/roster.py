@@ -40,6 +40,7 @@ class Roster:
             named = list(self._named(groups))
             entries = [describe(name, parameter, group) for name, parameter, group in named]
             check(entries)
+            self._names |= {parameter: name for name, parameter, _ in named}  # once given, a name stays
             self._seen, self._entries = seen, entries
             self._groups = {parameter: group for _, parameter, group in named}
         return self._entries
@@ -54,13 +55,15 @@ class Roster:
     def _named(self, groups: Sequence[Group]) -> Iterator[tuple[str, Tensor, Group]]:
         taken = set(self._names.values())
         for number, group in enumerate(groups):
-            own = group.get("param_names") or [None] * len(group["params"])
-            for place, (name, parameter) in enumerate(zip(own, group["params"], strict=True)):
-                if parameter not in self._names:  # once given, a name stays, whatever becomes of the groups
+            own = group.get("param_names") or []
+            fitting = own if len(own) == len(group["params"]) else [None] * len(group["params"])
+            for place, (name, parameter) in enumerate(zip(fitting, group["params"], strict=True)):
+                if parameter in self._names:
+                    name = self._names[parameter]
+                else:
                     if name is None or name in taken:
                         name = f"param_groups[{number}].params[{place}]"
                     while name in taken:
                         name += "'"
                     taken.add(name)
-                    self._names[parameter] = name
-                yield self._names[parameter], parameter, group
+                yield name, parameter, group

@@ -160,9 +160,20 @@ class Plan:
 
 
 class Groups(list[dict[str, Any]]):
-    """Parameter groups that remember the plan they come from, so that `EGD` can follow it."""
+    """Parameter groups that remember the plan they come from, so that `EGD` can follow it; also with others added."""
 
     plan: Plan
+
+    def __add__(self, others: list[dict[str, Any]]) -> Groups:  # type: ignore[override]
+        return self._with(list(self) + list(others))
+
+    def __radd__(self, others: list[dict[str, Any]]) -> Groups:
+        return self._with(list(others) + list(self))
+
+    def _with(self, groups: list[dict[str, Any]]) -> Groups:
+        joined = Groups(groups)
+        joined.plan = self.plan
+        return joined
 
 
 def matrices(

@@ -116,8 +116,10 @@ def _is_wrapping(parent: nn.Module, step: str) -> bool:
 
 def last_layer(model: nn.Module | Mapping[str, Tensor]) -> set[nn.Module]:
     """The last registered Linear or convolution, unless it is the only one; whoever holds its weight."""
-    layers = [module for module in model.modules() if isinstance(module, _LAYERS)] if isinstance(model, nn.Module) else []
-    return {layers[-1]} if len(layers) > 1 else set()
+    if not isinstance(model, nn.Module):
+        return set()
+    layers = [module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, _LAYERS)]
+    return {layers[-1]} if len(set(layers)) > 1 else set()
 
 
 def as_selectors(what: str, given: Selector | Iterable[Selector]) -> tuple[Selector, ...]:

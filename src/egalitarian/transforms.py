@@ -340,7 +340,7 @@ class GrokfastMA(ElementwiseTransform):
         axis = memory["count"].ndim
         window = torch.cat([memory["window"].narrow(axis, 1, self.window - 1), grad.unsqueeze(axis)], axis)
         count = (memory["count"] + 1).clamp_max(self.window)
-        mean = window.sum(axis) / beside(count, grad)
+        mean = window.mean(axis) * beside((self.window / count).to(grad.dtype), grad)  # no sum: it may overflow
         on = beside((count == self.window) | (not self.warmup), grad)
         return torch.where(on, grad + mean * self.lamb, grad), {"window": window, "count": count}
 
@@ -359,6 +359,10 @@ def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...
             hint = f"call it: {link.__name__}(...)" if isinstance(link, type) else "for example Polar()"
             raise TypeError(f"transform must be a transform or a sequence of them, got {link!r}; {hint}")
     return chain
+
+
+def uses_matrices(chain: Sequence[Transform]) -> bool:
+    return any(isinstance(link, MatrixTransform) for link in chain)
 
 
 def sketch_seed(seed: int, name: str, step: int | None) -> int:

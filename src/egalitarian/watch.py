@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from egalitarian.select import Entry
 
-_DEPTH = 24
+_DEPTH = 32
+_HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch wraps every class's step in this
 
 
 class Watch:
@@ -48,6 +49,7 @@ class Watch:
         warnings.warn(f"{message}; is the plan for another model, or are they frozen or unused?", stacklevel=2)
 
 
+@torch._disable_dynamo  # type: ignore[attr-defined]
 def who_is_stepping() -> Literal["scaler", "checkpoint"] | None:
     """Whether this step was called by an enabled GradScaler, which leaves no other trace on a plain optimizer, or by
     torch's checkpoint helpers, which take a step with zero gradients to make the optimizer's state appear."""
@@ -69,12 +71,11 @@ def is_inner_step(optimizer: Optimizer) -> bool:
     hooked = [kind for kind in type(optimizer).__mro__ if getattr(vars(kind).get("step"), "hooked", False)]
     if len(hooked) < 2:
         return False
-    code = type(optimizer).step.__code__
     frame: FrameType | None = sys._getframe(1)
     steps = 0
     for _ in range(_DEPTH):
         if frame is None:
             break
-        steps += frame.f_code is code and frame.f_locals.get("self") is optimizer
+        steps += frame.f_code is _HOOKED_STEP and frame.f_locals.get("self") is optimizer
         frame = frame.f_back
     return steps > 1

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.apply import Settings, State, check_chain, gradient_dtype, initial_memory, transform_gradients
+from egalitarian.apply import Settings, State, all_active, check_chain, gradient_dtype, initial_memory, transform_gradients
 from egalitarian.checks import check_bool, check_number
 from egalitarian.roster import Group, Roster
 from egalitarian.select import Entry, Groups, Plan, whole
-from egalitarian.transforms import Polar, Transform, as_chain
+from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
 from egalitarian.watch import Watch, who_is_stepping
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks' wrapper: EGD's own step has one
@@ -116,12 +116,11 @@ class EGD(torch.optim.SGD):
 
     def _equalize(self, compute: torch.dtype | None) -> None:
         entries = self._entries()
-        self._watch.look(entries)
+        if uses_matrices(self._chain):
+            self._watch.look(entries)
         settings = Settings(
             self._chain,
-            active=True
-            if self._stack is None
-            else torch.ones(self._stack, dtype=torch.bool, device=entries[0].parameter.device),
+            active=all_active(self._stack, entries[0].parameter.device),
             decay=self._decay,
             compute=compute,
         )

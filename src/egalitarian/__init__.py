@@ -2,20 +2,13 @@
 
 from egalitarian.apply import State, equalize_
 from egalitarian.attach import Attachment, attach
+from egalitarian.filters import GrokfastEMA, GrokfastMA, Identity, Momentum
 from egalitarian.kernels import normalize, polar, polar_lowrank
 from egalitarian.optim import EGD
-from egalitarian.select import Plan, matrices
+from egalitarian.plan import Plan
+from egalitarian.select import matrices
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import (
-    GrokfastEMA,
-    GrokfastMA,
-    Identity,
-    LowRankPolar,
-    Momentum,
-    Natural,
-    NeuronNorm,
-    Polar,
-)
+from egalitarian.transforms import LowRankPolar, Natural, NeuronNorm, Polar
 from egalitarian.until import Until
 
 __version__ = "0.1.0"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from egalitarian.kernels import RTOL, Precision, largest_entry
-from egalitarian.select import Entry, Plan
+from egalitarian.plan import Entry, Plan
 from egalitarian.transforms import (
     ElementwiseTransform,
     MatrixTransform,

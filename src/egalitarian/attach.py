@@ -18,12 +18,13 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import Settings, State, check_chain, initial_memory, transform_gradients
 from egalitarian.checks import check_integer, check_mapping, check_number
+from egalitarian.host import planned, reduce_with_warning, unwrapped
 from egalitarian.kernels import Precision
 from egalitarian.optim import EGD, refuse_differentiable
+from egalitarian.plan import Entry, Plan, annotate
 from egalitarian.roster import Group, Roster
-from egalitarian.select import Entry, Plan, annotate, matrices, survey
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import MatrixTransform, Polar, Transform, as_chain, uses_matrices
+from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
 from egalitarian.until import Switch, Until
 from egalitarian.watch import Watch, is_inner_step, who_is_stepping
 
@@ -54,14 +55,14 @@ def attach(
         on_nonfinite: a gradient with a NaN or an Inf is left as it is (`"keep"`) or raises (`"raise"`, which synchronises).
         spectrum_every: keep every matrix's singular values at each n-th step; 0: never.
 
-    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    >>> plan = matrices(model)
+    >>> from egalitarian import matrices
+    >>> plan = matrices(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}), lr=0.1)
     >>> egd = attach(optimizer, plan)
     >>> egd.active
     True
     """
-    optimizer = _unwrapped(optimizer)
+    optimizer = unwrapped(optimizer)
     chain = as_chain(transform)
     if isinstance(optimizer, EGD):
         raise ValueError("optimizer must not equalise by itself, got EGD; pass EGD the transform instead")
@@ -81,7 +82,7 @@ def attach(
         raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
     return Attachment(
         optimizer,
-        _planned(optimizer, model_or_plan, chain, until),
+        planned(optimizer, model_or_plan, chain, until),
         chain,
         decay_before,
         until,
@@ -124,7 +125,7 @@ class Attachment:
         self._state = State(0, initial_memory(self._entries(), chain, plan.stack))
         self._handle = optimizer.register_step_pre_hook(self._before_step)
         optimizer._egalitarian = self  # type: ignore[attr-defined]
-        optimizer.__reduce_ex__ = partial(_reduce_with_warning, optimizer)  # type: ignore[method-assign]
+        optimizer.__reduce_ex__ = partial(reduce_with_warning, optimizer)  # type: ignore[method-assign]
 
     @property
     def plan(self) -> Plan:
@@ -319,58 +320,6 @@ class Attachment:
                 warnings.warn(f"{', '.join(map(repr, names))} {what}; attach again to plan anew", stacklevel=2)
 
 
-def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
-    """A decay on the scale of an equalised step wins over the plain gradients that come after a switch-off."""
-    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
-        decay = group["weight_decay"]
-        if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
-            warnings.warn(
-                f"weight_decay={decay:g} suits equalised gradients, but outlives the switch-off and may then undo what was "
-                f"learnt; leave until=None, or lower weight_decay when EGD goes off",
-                stacklevel=4,
-            )
-            return
-
-
-def _planned(
-    optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequence[Transform], until: Until | None
-) -> Plan:
-    """The plan, checked against the optimizer, with what the transforms do written into it."""
-    if isinstance(model_or_plan, Plan):
-        plan = model_or_plan
-    elif isinstance(model_or_plan, nn.Module):
-        plan = matrices(model_or_plan) if uses_matrices(chain) else survey(model_or_plan)
-    else:
-        raise TypeError(f"model_or_plan must be a Module or a Plan, got {type(model_or_plan).__name__}")
-    held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-    absent = [entry for entry in plan.taken if entry.parameter not in held]
-    if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
-        raise ValueError(
-            f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
-            f"after wrapping or moving it"
-        )
-    if until is not None and uses_matrices(chain):
-        _warn_of_decay(optimizer, plan)
-    links = [link for link in chain if isinstance(link, MatrixTransform)]
-    cutoffs = dict.fromkeys(text for link in links if (text := link.cutoff()))
-    header = "; ".join([" then ".join(map(repr, chain)), *cutoffs])
-    notes = {
-        target.name: ", ".join(text for link in links if (text := link.note(target.rows, target.columns)))
-        for target in plan.targets
-    }
-    check_chain(chain, plan.taken, plan.stack)
-    return annotate(plan, header, notes)
-
-
-def _unwrapped(optimizer: Optimizer) -> Optimizer:
-    """The torch optimizer inside a framework's wrapper (Accelerate, Lightning)."""
-    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
-        optimizer = optimizer.optimizer
-    if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    return optimizer
-
-
 def _matching_memory(
     current: Mapping[str, Mapping[str, Tensor]], loaded: Mapping[str, Mapping[str, Tensor]]
 ) -> dict[str, dict[str, Tensor]]:
@@ -390,12 +339,3 @@ def _matching_memory(
         name: {key: value.detach().clone().to(current[name][key]) for key, value in memory.items()}
         for name, memory in loaded.items()
     }
-
-
-def _reduce_with_warning(optimizer: Optimizer, protocol: Any) -> Any:
-    warnings.warn(
-        "EGD is attached to this optimizer, and a copy or pickle of it does not carry EGD along: call egalitarian.attach "
-        "on the copy, and load the attachment's state_dict",
-        stacklevel=4,
-    )
-    return type(optimizer).__reduce_ex__(optimizer, protocol)

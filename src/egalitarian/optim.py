@@ -13,8 +13,8 @@ from torch import Tensor
 
 from egalitarian.apply import Settings, State, all_active, check_chain, gradient_dtype, initial_memory, transform_gradients
 from egalitarian.checks import check_bool, check_number
+from egalitarian.plan import Entry, Groups, Plan, whole
 from egalitarian.roster import Group, Roster
-from egalitarian.select import Entry, Groups, Plan, whole
 from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
 from egalitarian.watch import Watch, who_is_stepping
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from egalitarian.select import Entry
+from egalitarian.plan import Entry
 
 Group = dict[str, Any]
 

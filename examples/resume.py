@@ -17,7 +17,7 @@ import egalitarian as eg
 def build() -> tuple[nn.Module, torch.optim.Optimizer, eg.Attachment]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
     chain = [eg.LowRankPolar(16), eg.GrokfastEMA(alpha=0.9, lamb=1.0)]  # randomized, and with a memory
     return model, optimizer, eg.attach(optimizer, model, chain, until=eg.Until(0.99))
 

@@ -23,6 +23,7 @@ from egalitarian.transforms import (
     Transform,
     as_chain,
     beside,
+    uses_matrices,
 )
 
 
@@ -79,7 +80,7 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
     check_chain(chain, plan.entries, plan.stack)
     if state is not None and not isinstance(state, State):
         raise TypeError(f"state must be a State, got {type(state).__name__}; pass what the last call returned, or None")
-    if plan.targets and not any(entry.parameter.grad is not None for entry in plan.taken):
+    if uses_matrices(chain) and all(entry.parameter.grad is None for entry in plan.taken):
         warnings.warn(
             "none of the plan's matrices has a gradient, so there is nothing to equalise; "
             "call equalize_ between backward() and step()",

@@ -468,3 +468,10 @@ def test_a_mean_of_halves_does_not_overflow() -> None:
         weight.grad = torch.full((2, 2), 1000.0, dtype=torch.float16)
         state = eg.equalize_(plan, eg.GrokfastMA(100, 1.0, warmup=False), state=state)
     torch.testing.assert_close(weight.grad, torch.full((2, 2), 2000.0, dtype=torch.float16), rtol=1e-2, atol=0)
+
+
+def test_filters_alone_do_not_ask_for_matrices() -> None:
+    model = network()
+    model[4].bias.grad = torch.ones(3)
+    eg.equalize_(eg.matrices(model), eg.Momentum(0.5))  # warnings are errors here
+    assert torch.equal(model[4].bias.grad, torch.full((3,), 0.5))

@@ -1,0 +1,93 @@
+"""Many seeds as one: data, parameters and batches with a leading axis of seeds.
+
+A seed has its own split, start and batch order, each from its own stream, so it is the same in any company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from egalitarian.lab.measure import LOSSES
+from egalitarian.lab.models import Model
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.tasks import Split, Task, stream
+
+
+class Ensemble:
+    """The networks of several seeds of one experiment, and their data, on one device."""
+
+    def __init__(self, experiment: Experiment, seeds: Sequence[int], device: torch.device) -> None:
+        assert isinstance(experiment.task, Task)
+        assert isinstance(experiment.model, Model)
+        self.seeds, self.device = tuple(seeds), device
+        self._training, self._model = experiment.training, experiment.model
+        self._dtype = getattr(torch, experiment.training.precision)
+        data = [experiment.task.build(seed) for seed in seeds]
+        self.train = self._stacked([each.train for each in data])
+        self.test = self._stacked([each.test for each in data])
+        if self.batches < 1:
+            raise SpecError(
+                f"training.batch must be at most the {self.points} training points, got {self._training.batch}; lower it"
+            )
+        starts = [self._model.start(experiment.task, seed) for seed in seeds]
+        self.start = {name: self._placed([start[name] for start in starts]) for name in starts[0]}
+        self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
+        self._loss = LOSSES[experiment.training.loss]
+
+    @property
+    def points(self) -> int:
+        return self.train.labels.shape[1]
+
+    @property
+    def batches(self) -> int:
+        """Steps per epoch."""
+        whole, rest = divmod(self.points, self._training.batch)
+        return whole + (1 if rest and not self._training.drop_last else 0)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(seeds, points, outputs)."""
+        outputs: Tensor = vmap(self._model.forward)(self.parameters, inputs)
+        return outputs
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Of one seed."""
+        return self._loss(outputs, labels)
+
+    def losses(self, batch: Split) -> Tensor:
+        """(seeds,): each network's mean loss on its own batch."""
+
+        def one(parameters: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
+            return self._loss(self._model.forward(parameters, inputs), labels)
+
+        losses: Tensor = vmap(one)(self.parameters, *batch)
+        return losses
+
+    def epoch(self, number: int) -> list[Split]:
+        """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""
+        orders = [torch.randperm(self.points, generator=stream(seed, "batches", number)) for seed in self.seeds]
+        order = torch.stack(orders).to(self.device) + self._offsets
+        return [self._take(chosen) for chosen in order.split(self._training.batch, 1)[: self.batches]]
+
+    def _take(self, chosen: Tensor) -> Split:
+        flat = chosen.flatten()
+        return Split(*(part.flatten(0, 1).index_select(0, flat).unflatten(0, chosen.shape) for part in self.train))
+
+    @cached_property
+    def _offsets(self) -> Tensor:
+        return torch.arange(len(self.seeds), device=self.device)[:, None] * self.points
+
+    def _stacked(self, splits: Sequence[Split]) -> Split:
+        return Split(*(self._placed(list(parts)) for parts in zip(*splits, strict=True)))
+
+    def _placed(self, tensors: list[Tensor]) -> Tensor:
+        """Stacked, on the device, in the experiment's precision, and in the memory order of its elements."""
+        first = tensors[0]
+        transposed = first.ndim == 2 and not first.is_contiguous()
+        stack = torch.stack([tensor.mT for tensor in tensors]).mT if transposed else torch.stack(tensors)
+        return stack.to(self.device, self._dtype if first.is_floating_point() else None)

@@ -1,0 +1,135 @@
+"""What is read from a run: losses, accuracies, norms, the hidden gradient's spectrum, the trajectory of the weights.
+
+Every measure is one number per seed, computed from a stack and never mixing its elements.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from egalitarian.lab.tasks import stream
+
+CUT = 1e-6
+"""Singular values at or below this share of the largest are rounding noise of float32 gradients (docs/method.md)."""
+SKETCH = 1024
+"""Buckets of the trajectory's sketch: inner products of displacements are right to about 1 / sqrt(SKETCH) = 3 %."""
+CHUNK = {"cpu": 1024, "cuda": 1 << 16}
+"""Points evaluated at once: on a CPU, as many as stay in its cache."""
+
+
+def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    return (outputs.squeeze(-1) - labels).square().mean()
+
+
+def hinge(outputs: Tensor, labels: Tensor) -> Tensor:
+    return F.relu(1 - outputs.squeeze(-1) * labels).mean()
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": F.cross_entropy,
+    "squared-error": squared_error,
+    "hinge": hinge,
+}
+"""Of one seed: (points, outputs) and (points,) to the mean."""
+
+
+def right(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Whether each point is classified rightly: the largest output, or the sign of the only one."""
+    if outputs.shape[-1] == 1:
+        return outputs.squeeze(-1) * labels > 0
+    return outputs.argmax(-1) == labels
+
+
+@torch.no_grad()
+def evaluate(
+    forward: Callable[[Tensor], Tensor], loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(loss, accuracy) of each seed over all its points, (seeds,) each, in float64."""
+    points = labels.shape[1]
+    total = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
+    count = torch.zeros_like(total)
+    chunk = CHUNK.get(labels.device.type, points)
+    for start in range(0, points, chunk):
+        part = slice(start, min(start + chunk, points))
+        outputs = forward(inputs[:, part])
+        total += torch.func.vmap(loss)(outputs, labels[:, part]).double() * (part.stop - start)
+        count += right(outputs, labels[:, part]).sum(-1)
+    return total / points, count / points
+
+
+@torch.no_grad()
+def singular_values(G: Tensor) -> Tensor:
+    """(seeds, min(m, n)), largest first, in float64, by the Gram matrix: right to about 1e-8 of the largest.
+
+    `egalitarian.spectrum` is the slow twin, right to the last digit.
+    """
+    X = G.to(torch.float64)
+    finite = torch.isfinite(X).flatten(1).all(1)
+    X = torch.where(finite[:, None, None], X, 0)
+    gram = X @ X.mT if X.shape[-2] <= X.shape[-1] else X.mT @ X
+    values = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt().flip(-1)
+    return torch.where(finite[:, None], values, math.nan)
+
+
+def spectral_measures(values: Tensor) -> dict[str, Tensor]:
+    """The extremes above the rounding noise, how many there are, and the effective rank (exp of the entropy)."""
+    largest = values[:, 0]
+    kept = values > CUT * largest[:, None]
+    share = torch.where(kept, values, 0) / values.sum(-1, keepdim=True)
+    return {
+        "sigma_max": largest,
+        "sigma_min": torch.where(kept, values, math.inf).amin(-1),
+        "rank": kept.sum(-1),
+        "effective_rank": torch.exp(-torch.xlogy(share, share).sum(-1)),
+    }
+
+
+@torch.no_grad()
+def norms(parameters: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The norm of all parameters of a seed together, and their distance from the start."""
+
+    def norm(tensors: list[Tensor]) -> Tensor:
+        return torch.stack([tensor.double().flatten(1).square().sum(1) for tensor in tensors]).sum(0).sqrt()
+
+    away = [parameter - start[name] for name, parameter in parameters.items()]
+    return {"weight_norm": norm(list(parameters.values())), "distance": norm(away)}
+
+
+class Sketch:
+    """A random linear map of all parameters to `SKETCH` numbers that keeps inner products: every entry is added, with a
+    random sign, to a random bucket (count sketch). The same map for every seed and method, so that runs can be compared.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        entries = sum(parameter[0].numel() for parameter in parameters.values())
+        device = next(iter(parameters.values())).device
+        draw = stream(0, "sketch", entries)
+        self._bucket = torch.randint(0, SKETCH, (entries,), generator=draw).to(device)
+        self._sign = torch.randint(0, 2, (entries,), generator=draw).mul_(2).sub_(1).to(device, torch.float64)
+
+    @torch.no_grad()
+    def __call__(self, parameters: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> Tensor:
+        """(seeds, SKETCH): of the displacement from the start."""
+        away = torch.cat([(value.double() - start[name]).flatten(1) for name, value in parameters.items()], 1)
+        rows = [torch.bincount(self._bucket, row * self._sign, minlength=SKETCH) for row in away.unbind()]
+        return torch.stack(rows).float()
+
+
+def encode(vector: Tensor) -> str:
+    return base64.b64encode(vector.cpu().numpy().astype("<f4").tobytes()).decode()
+
+
+def decode(text: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def is_snapshot(epoch: int) -> bool:
+    """Ten epochs per decade: 0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, ..."""
+    return epoch < 1 or epoch == round(10 ** (round(10 * math.log10(epoch)) / 10))

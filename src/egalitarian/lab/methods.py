@@ -1,0 +1,253 @@
+"""A method as torch sees it: optimizers on stacked parameters, with the library's transforms attached.
+
+Every parameter has a leading axis of seeds. Nothing here, in torch's optimizers or in the library mixes its elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+import egalitarian as eg
+from egalitarian.lab import spec
+from egalitarian.lab.settings import SpecError
+
+State = dict[str, Tensor]
+"""What one seed needs to go on, flat: ready for a safetensors file."""
+
+TRANSFORMS = {
+    spec.Polar: eg.Polar,
+    spec.LowRankPolar: eg.LowRankPolar,
+    spec.NeuronNorm: eg.NeuronNorm,
+    spec.Natural: eg.Natural,
+    spec.Momentum: eg.Momentum,
+    spec.GrokfastEMA: eg.GrokfastEMA,
+    spec.GrokfastMA: eg.GrokfastMA,
+}
+OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "radam": torch.optim.RAdam,
+    "rmsprop": torch.optim.RMSprop,
+}
+
+
+class Optimizer(Protocol):
+    """What a method needs of an optimizer, stacked or one per seed."""
+
+    def step(self) -> None: ...
+    def state(self, seed: int) -> State: ...
+    def load(self, states: Sequence[State]) -> None: ...
+
+
+class Stepper:
+    """All that moves the weights of one method: decay in the loss, transforms, optimizers."""
+
+    def __init__(self, method: spec.Method, parameters: Mapping[str, Tensor]) -> None:
+        self._parameters = parameters
+        self._plan = _plan(method, parameters)
+        hidden = method.hidden or method.optim
+        targets = {entry.name for entry in self._plan.taken}
+        of = {name: hidden if name in targets else method.optim for name in parameters}
+        weights = [name for name, parameter in parameters.items() if parameter.ndim > 2]
+        self._decays = {name: of[name].weight_decay for name in weights} if method.decay == "loss" else {}
+        outside = {name: 0.0 if method.decay == "loss" or name not in weights else of[name].weight_decay for name in of}
+        self._optimizers = _optimizers(parameters, of, outside)
+        self._attachment = self._attach(method) if method.transform else None
+
+    @property
+    def gradient(self) -> Tensor:
+        """Of the first target matrix, (seeds, out, in); after `add_decay` what a transform sees."""
+        grad = self._plan.taken[0].parameter.grad
+        assert grad is not None
+        return grad
+
+    @property
+    def active(self) -> list[bool]:
+        """By seed: whether transforms are on."""
+        if self._attachment is None:
+            return [False] * self._seeds
+        active = self._attachment.active
+        assert isinstance(active, Tensor)
+        return active.tolist()  # type: ignore[no-any-return]
+
+    def add_decay(self) -> None:
+        """The gradient of wd/2 |W|² for every decayed matrix: the loss's own term, before any transform."""
+        for name, decay in self._decays.items():
+            parameter = self._parameters[name]
+            if decay and parameter.grad is not None:
+                parameter.grad.add_(parameter.detach(), alpha=decay)
+
+    def step(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.step()
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def observe(self, accuracy: Tensor) -> None:
+        """One test accuracy per seed, at an epoch's end."""
+        if self._attachment is not None and self._until:
+            self._attachment.observe(accuracy)
+
+    def states(self) -> list[State]:
+        return [self._state(seed) for seed in range(self._seeds)]
+
+    def load(self, states: Sequence[State]) -> None:
+        for place, optimizer in enumerate(self._optimizers):
+            optimizer.load([_below(state, f"optim.{place}.") for state in states])
+        if self._attachment is not None:
+            self._attachment.load_state_dict(self._attachment_state([_below(state, "egd.") for state in states]))
+
+    def _attach(self, method: spec.Method) -> eg.Attachment:
+        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in method.transform]  # type: ignore[index]
+        self._until = method.until is not None
+        until = None if method.until is None else eg.Until(method.until)
+        stacked = self._optimizers[0]
+        assert isinstance(stacked, Stacked)
+        return eg.attach(stacked.optimizer, self._plan, chain, until=until)
+
+    @property
+    def _seeds(self) -> int:
+        return len(next(iter(self._parameters.values())))
+
+    def _state(self, seed: int) -> State:
+        state = {}
+        for place, optimizer in enumerate(self._optimizers):
+            state |= {f"optim.{place}.{key}": value for key, value in optimizer.state(seed).items()}
+        if self._attachment is not None:
+            saved = self._attachment.state_dict()
+            state["egd.step"] = torch.tensor(saved["step"])
+            state["egd.active"] = torch.tensor(saved["active"][seed])
+            state["egd.streak"] = torch.tensor(saved["streak"][seed])
+            for name, memory in saved["tensors"].items():
+                state |= {f"egd.tensors.{name}/{key}": value[seed] for key, value in memory.items()}
+        return state
+
+    def _attachment_state(self, states: Sequence[State]) -> dict[str, Any]:
+        assert self._attachment is not None
+        saved = self._attachment.state_dict()
+        tensors: dict[str, dict[str, Tensor]] = {}
+        for path in _below(states[0], "tensors."):
+            name, key = path.split("/")
+            tensors.setdefault(name, {})[key] = torch.stack([state[f"tensors.{path}"] for state in states])
+        return {
+            **saved,
+            "step": int(states[0]["step"]),
+            "active": [bool(state["active"]) for state in states],
+            "streak": [int(state["streak"]) for state in states],
+            "tensors": tensors,
+        }
+
+
+class Stacked:
+    """A torch optimizer on stacked parameters: elementwise, so every seed is as it would be alone."""
+
+    def __init__(self, names: Sequence[str], optimizer: torch.optim.Optimizer) -> None:
+        self.names, self.optimizer = names, optimizer
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+    def state(self, seed: int) -> State:
+        saved = self.optimizer.state_dict()["state"]
+        return {
+            f"{name}/{key}": value[seed] if value.ndim else value
+            for place, name in enumerate(self.names)
+            for key, value in saved.get(place, {}).items()
+            if value is not None
+        }
+
+    def load(self, states: Sequence[State]) -> None:
+        merged: dict[int, dict[str, Tensor]] = {}
+        for path in states[0]:
+            name, key = path.split("/")
+            values = [state[path] for state in states]
+            shared = key == "step"  # the one scalar that torch's optimizers keep
+            merged.setdefault(self.names.index(name), {})[key] = values[0] if shared else torch.stack(values)
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": merged})
+
+
+class PerSeed:
+    """An optimizer that refuses stacks (`torch.optim.Muon`): one leaf per seed, viewing the stack."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], build: partial[torch.optim.Optimizer]) -> None:
+        self._stacks = parameters
+        self._leaves = {name: [leaf.requires_grad_() for leaf in p.detach().unbind()] for name, p in parameters.items()}
+        self._optimizers = [build(leaves) for leaves in zip(*self._leaves.values(), strict=True)]
+
+    def step(self) -> None:
+        for name, stack in self._stacks.items():
+            assert stack.grad is not None
+            for leaf, grad in zip(self._leaves[name], stack.grad, strict=True):
+                leaf.grad = grad
+        for optimizer in self._optimizers:
+            optimizer.step()
+
+    def state(self, seed: int) -> State:
+        saved = self._optimizers[seed].state_dict()["state"]
+        return {
+            f"{name}/{key}": value
+            for place, name in enumerate(self._stacks)
+            for key, value in saved.get(place, {}).items()
+            if value is not None
+        }
+
+    def load(self, states: Sequence[State]) -> None:
+        names = list(self._stacks)
+        for optimizer, state in zip(self._optimizers, states, strict=True):
+            merged: dict[int, State] = {}
+            for path, value in state.items():
+                name, key = path.split("/")
+                merged.setdefault(names.index(name), {})[key] = value
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": merged})
+
+
+def _plan(method: spec.Method, parameters: Mapping[str, Tensor]) -> eg.Plan:
+    try:
+        return eg.matrices(parameters, include=method.targets, stack=True)
+    except ValueError as error:
+        raise SpecError(f"targets must name matrices of the model, got {list(method.targets)}; {error}") from None
+
+
+def _optimizers(
+    parameters: Mapping[str, Tensor], of: Mapping[str, spec.Optim], decay: Mapping[str, float]
+) -> list[Optimizer]:
+    """One optimizer for all parameters that share its kind, with a group for each."""
+    built: list[Optimizer] = []
+    for kind in dict.fromkeys(optim.optimizer for optim in of.values()):
+        names = [name for name in parameters if of[name].optimizer == kind]
+        if kind == "muon":
+            build = partial(_muon, of[names[0]], decay[names[0]])
+            built.append(PerSeed({name: parameters[name] for name in names}, build))
+        else:
+            groups = [{"params": [parameters[name]], **_options(of[name]), "weight_decay": decay[name]} for name in names]
+            built.append(Stacked(names, OPTIMIZERS[kind](groups)))
+    return built
+
+
+def _options(optim: spec.Optim) -> dict[str, Any]:
+    if optim.optimizer == "sgd":
+        return {"lr": optim.lr, "momentum": optim.momentum, "nesterov": optim.nesterov}
+    if optim.optimizer == "rmsprop":
+        return {"lr": optim.lr, "momentum": optim.momentum}
+    return {"lr": optim.lr, "betas": optim.betas}
+
+
+def _muon(optim: spec.Optim, decay: float, leaves: Sequence[Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.Muon(
+        leaves, lr=optim.lr, weight_decay=decay, momentum=optim.momentum, nesterov=optim.nesterov
+    )
+
+
+def _fields(settings: spec.Transform) -> dict[str, Any]:
+    return {item.name: getattr(settings, item.name) for item in fields(settings)}
+
+
+def _below(state: Mapping[str, Tensor], prefix: str) -> State:
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""From records and closed forms to tables and figures; nothing here trains."""

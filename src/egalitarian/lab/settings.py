@@ -1,0 +1,214 @@
+"""Frozen settings: types, ranges and unknown keys are checked in one place, whoever makes them.
+
+A `Settings` dataclass checks its fields when it is made, so a value from Python is checked as one from a TOML file is.
+`read` turns a table into settings, `meaning` turns settings into what identifies a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
+
+
+class SpecError(ValueError):
+    """A setting that cannot be: what, the rule, the value, the way out."""
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    meaning: bool = True,
+    hint: str = "",
+) -> Any:
+    """A field with a range. `meaning=False`: it does not change the mathematics of a run, so it is not in its id."""
+    bounds = {"least": least, "above": above, "most": most, "below": below}
+    metadata = {"bounds": {key: value for key, value in bounds.items() if value is not None}, "hint": hint}
+    return field(default=default, metadata={**metadata, "meaning": meaning})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The base of all settings. Subclasses are frozen dataclasses whose fields are made with `setting`."""
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for item in fields(self):
+            value = _coerced(hints[item.name], getattr(self, item.name), item.name)
+            _check_range(item.name, value, item.metadata)
+            object.__setattr__(self, item.name, value)
+
+    def replace(self, **changes: Any) -> Self:
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Settings):
+    """Settings that come in kinds, told apart by a name: tasks, models, transforms. A subclass says `kind="..."`."""
+
+    kinds: ClassVar[dict[str, type[Kind]]]
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, kind: str | None = None, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if Kind in cls.__bases__:
+            cls.kinds = {}
+        if kind is not None:
+            cls.kind = kind
+            cls.kinds[kind] = cls
+
+
+T = TypeVar("T", bound=Settings)
+
+
+def read(of: type[T], table: Mapping[str, Any], where: str = "") -> T:
+    """`table` as settings; every key must be known, every field without a default must be there."""
+    if not isinstance(table, Mapping):
+        raise SpecError(f"{where or of.__name__} must be a table, got {table!r}; write [{where}] and its keys below")
+    table = dict(table)
+    if issubclass(of, Kind):
+        of = _chosen(of, table.pop("name", None), where)
+    hints = typing.get_type_hints(of)
+    known = {item.name: item for item in fields(of)}
+    refuse_unknown(table, known, where)
+    missing = [name for name, item in known.items() if item.default is MISSING and name not in table]
+    missing = [name for name in missing if known[name].default_factory is MISSING]
+    if missing:
+        raise SpecError(f"{_at(where, missing[0])} must be given, got nothing; add it: it has no default")
+    values = {key: _read_value(hints[key], value, _at(where, key)) for key, value in table.items()}
+    try:
+        return of(**values)
+    except SpecError as error:
+        raise SpecError(f"{where}.{error}" if where else str(error)) from None
+
+
+def refuse_unknown(table: Iterable[str], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in table:
+        if key not in known:
+            raise SpecError(
+                f"{_at(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'take it out'}"
+                f" (known: {', '.join(known)})"
+            )
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """'did you mean ...?' or nothing."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def meaning(settings: Settings) -> dict[str, Any]:
+    """What the settings say, without fields at their default or without bearing on the mathematics."""
+    said: dict[str, Any] = {"name": settings.kind} if isinstance(settings, Kind) else {}
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        default = item.default_factory() if item.default_factory is not MISSING else item.default
+        if item.metadata.get("meaning", True) and value != default:
+            said[item.name] = plain(value, meaning)
+    return said
+
+
+def everything(settings: Settings) -> dict[str, Any]:
+    """All fields as plain values, as they could stand in a TOML or JSON file."""
+    said: dict[str, Any] = {"name": settings.kind} if isinstance(settings, Kind) else {}
+    return {**said, **{item.name: plain(getattr(settings, item.name), everything) for item in fields(settings)}}
+
+
+def plain(value: Any, of: typing.Callable[[Settings], Any]) -> Any:
+    if isinstance(value, Settings):
+        return of(value)
+    if isinstance(value, tuple | list):
+        return [plain(item, of) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain(item, of) for key, item in value.items()}
+    return value
+
+
+def _chosen(of: type[Kind], name: Any, where: str) -> type[Any]:
+    if name not in of.kinds:
+        hint = nearest(str(name), of.kinds) or f"one of {', '.join(sorted(of.kinds))}"
+        raise SpecError(f"{_at(where, 'name')} must be a known {of.__name__.lower()}, got {name!r}; {hint}")
+    return of.kinds[name]
+
+
+def _read_value(hint: Any, value: Any, where: str) -> Any:
+    """Nested tables become settings; everything else is left to the settings' own check."""
+    for option in _options(hint):
+        if isinstance(option, type) and issubclass(option, Settings):
+            return value if isinstance(value, option) else read(option, value, where)
+        if get_origin(option) is Mapping and isinstance(value, Mapping):
+            inner = get_args(option)[1]
+            return {key: _read_value(inner, item, _at(where, key)) for key, item in value.items()}
+        if get_origin(option) is tuple and isinstance(value, list):
+            inner = get_args(option)[0]
+            return tuple(_read_value(inner, item, f"{where}.{place}") for place, item in enumerate(value))
+    return value
+
+
+def _coerced(hint: Any, value: Any, what: str) -> Any:
+    """The value, an int as float where a float is wanted; an error where it is of another type."""
+    for option in _options(hint):
+        if option is Any or (option is type(None) and value is None):
+            return value
+        if get_origin(option) is Literal and isinstance(value, str) and value in get_args(option):
+            return value
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if option is int and isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(_coerced(get_args(option)[0], item, what) for item in value)
+        plain_type = get_origin(option) or option
+        if plain_type not in (float, int, tuple, Literal) and isinstance(plain_type, type) and isinstance(value, plain_type):
+            return value
+    expected = " or ".join(_spoken(option) for option in _options(hint))
+    raise SpecError(f"{what} must be {expected}, got {value!r}; {_way_out(hint, value)}")
+
+
+def _way_out(hint: Any, value: Any) -> str:
+    words = [word for option in _options(hint) if get_origin(option) is Literal for word in get_args(option)]
+    return (nearest(str(value), words) if words else "") or "write it so"
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _spoken(option: Any) -> str:
+    if get_origin(option) is Literal:
+        return "one of " + ", ".join(repr(word) for word in get_args(option))
+    if get_origin(option) is tuple:
+        return f"a list of {_spoken(get_args(option)[0]).removeprefix('a ').removeprefix('an ')}s"
+    names = {float: "a finite number", int: "an integer", str: "a text", bool: "true or false", type(None): "absent"}
+    return names.get(option, f"a {getattr(option, '__name__', option)}")
+
+
+_RULES = {
+    "least": (">=", lambda value, bound: value >= bound),
+    "above": (">", lambda value, bound: value > bound),
+    "most": ("<=", lambda value, bound: value <= bound),
+    "below": ("<", lambda value, bound: value < bound),
+}
+
+
+def _check_range(what: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    bounds = metadata.get("bounds", {})
+    numbers = [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, int | float)]
+    for number in numbers:
+        if not all(_RULES[key][1](number, bound) for key, bound in bounds.items()):
+            rule = " and ".join(f"{_RULES[key][0]} {bound:g}" for key, bound in bounds.items())
+            raise SpecError(f"{what} must be {rule}, got {number:g}; {metadata['hint'] or 'choose one in that range'}")
+
+
+def _at(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key

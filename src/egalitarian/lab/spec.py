@@ -1,0 +1,239 @@
+"""An experiment as a frozen value: task, model, training, methods, measure, claims, and where each number comes from.
+
+No torch here. Tasks and models bring their own settings (`tasks.py`, `models.py`, or a user's file); `catalog.py` reads
+them all from TOML.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from egalitarian.lab.settings import Kind, Settings, SpecError, everything, meaning, nearest, setting
+
+VERSION = 1
+"""Raised whenever the same settings give other results than before; part of every run's id."""
+
+Loss = Literal["cross-entropy", "squared-error", "hinge"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Kind):
+    """What is to be learnt. A kind of task is a subclass with a `build`; see `tasks.py`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(Kind):
+    """What learns it. A kind of model is a subclass with a `build`; see `models.py`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Settings):
+    """How the loss is made, and how the data come by."""
+
+    loss: Loss
+    batch: int = setting(least=1)
+    drop_last: bool = setting(True)
+    """Whether an epoch's last, incomplete batch is left out."""
+    precision: Literal["float32", "float64"] = setting("float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Settings):
+    """When a run counts as having grokked. Does not change a run, only what is read from it."""
+
+    threshold: float = setting(above=0, below=1, meaning=False)
+    """Test accuracy that must be exceeded, read at the end of every epoch; epochs count from 0."""
+    past: int = setting(5, least=0, meaning=False)
+    """How many epochs a run goes on after that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optim(Settings):
+    """One torch optimizer."""
+
+    optimizer: Literal["sgd", "adam", "adamw", "radam", "rmsprop", "muon"] = setting("sgd")
+    lr: float = setting(0.1, above=0)
+    weight_decay: float = setting(0.0, least=0)
+    momentum: float = setting(0.0, least=0, below=1)
+    nesterov: bool = setting(False)
+    betas: tuple[float, ...] = setting((0.9, 0.999), least=0, below=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.momentum and self.optimizer not in ("sgd", "muon", "rmsprop"):
+            raise SpecError(f"momentum must be 0 for {self.optimizer}, got {self.momentum:g}; use betas")
+        if len(self.betas) != 2:
+            raise SpecError(f"betas must be two numbers, got {list(self.betas)}; for example [0.9, 0.999]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform(Kind):
+    """One link of the chain a gradient goes through; the names of the library's transforms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polar(Transform, kind="polar"):
+    """U Vᵀ, exact."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRankPolar(Transform, kind="lowrank-polar"):
+    """The leading directions, by a randomized SVD."""
+
+    rank: int = setting(least=1)
+    iterations: int = setting(2, least=1)
+    oversample: int = setting(0, least=0)
+    fixed: bool = setting(False)
+    """One sketch for all steps, as in the authors' JAX code, instead of a new one for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeuronNorm(Transform, kind="neuron-norm"):
+    """Each unit's gradient over its norm: the paper's column normalisation."""
+
+    floor: float = setting(above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Natural(Transform, kind="natural"):
+    """U S⁻¹ Vᵀ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum(Transform, kind="momentum"):
+    """A running mean in front of what follows: with `polar` behind it, Muon's order with an exact factor."""
+
+    beta: float = setting(0.95, least=0, below=1)
+    nesterov: bool = setting(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrokfastEMA(Transform, kind="grokfast-ema"):
+    """Adds lamb times the running mean."""
+
+    alpha: float = setting(least=0, below=1)
+    lamb: float = setting(least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrokfastMA(Transform, kind="grokfast-ma"):
+    """Adds lamb times the mean of the last gradients."""
+
+    window: int = setting(least=1)
+    lamb: float = setting(least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Settings):
+    """How the weights move: optimizers, transforms, where weight decay enters, when the transforms are switched off."""
+
+    title: str = setting(meaning=False)
+    optim: Optim
+    """For every parameter."""
+    hidden: Optim | None = None
+    """For the target matrices, where it differs."""
+    transform: tuple[Transform, ...] = ()
+    targets: tuple[str, ...] = ("hidden.weight",)
+    """The matrices that are equalised: names or patterns."""
+    decay: Literal["loss", "coupled", "decoupled"] = "loss"
+    """Where weight decay enters: in the loss, so before the transforms; coupled, by the optimizer, after them; decoupled,
+    shrinking the weights by lr * weight_decay. Matrices only, never biases."""
+    until: float | None = setting(None, above=0, below=1)
+    """Test accuracy past which the transforms are off, as the authors do it; None: never."""
+    epochs: int = setting(least=1, meaning=False)
+    """The budget of a seed that does not pass the threshold."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hidden = self.hidden or self.optim
+        if self.optim.optimizer == "muon":
+            raise SpecError("optim.optimizer must work for every parameter, got 'muon'; put it into [hidden]")
+        if hidden.optimizer == "muon" and self.transform:
+            raise SpecError("transform must be empty with muon on the hidden matrix, got some; muon makes its own")
+        for optim in (self.optim, hidden):
+            if self.decay == "decoupled" and optim.weight_decay and optim.optimizer not in ("sgd", "adamw", "muon"):
+                raise SpecError(f"decay must be 'coupled' or 'loss' with {optim.optimizer}, got 'decoupled'; or use adamw")
+            if self.decay == "decoupled" and optim.weight_decay and optim.optimizer == "sgd" and optim.momentum:
+                raise SpecError("decay must be 'coupled' or 'loss' for sgd with momentum, got 'decoupled'; or use adamw")
+            if self.decay != "decoupled" and optim.weight_decay and optim.optimizer in ("adamw", "muon"):
+                raise SpecError(f"decay must be 'decoupled' with {optim.optimizer}, got {self.decay!r}; it does no other")
+        if self.until is not None and not self.transform:
+            raise SpecError(f"until must be absent without a transform, got {self.until:g}; there is nothing to switch off")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Settings):
+    """What the paper says of one method on one experiment."""
+
+    table: str
+    """Where it says so."""
+    epochs: int | Literal["never"] | None = None
+    """To the threshold."""
+    seconds: float | None = setting(None, above=0)
+    ms_per_epoch: float | None = setting(None, above=0)
+    erratum: str = ""
+    """Heading in docs/errata.md, where the claim is known not to reproduce."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Settings):
+    """All of one experiment of the paper, or of a user's."""
+
+    name: str = setting(meaning=False)
+    title: str = setting(meaning=False)
+    task: Task
+    model: Model
+    training: Training
+    measure: Measure
+    methods: Mapping[str, Method] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict, metadata={"meaning": False})
+    """By method."""
+    sources: Mapping[str, str] = field(default_factory=dict, metadata={"meaning": False})
+    """Where each setting comes from, by dotted key; a key stands for all below it that have none of their own."""
+    about: str = setting("", meaning=False)
+
+    def source(self, key: str) -> str:
+        """Where the setting with this dotted key comes from."""
+        while key not in self.sources and "." in key:
+            key = key.rpartition(".")[0]
+        return self.sources.get(key, "")
+
+    def method(self, name: str) -> Method:
+        if name not in self.methods:
+            hint = nearest(name, self.methods) or f"one of {', '.join(self.methods)}"
+            raise SpecError(f"method must be one of experiment {self.name!r}, got {name!r}; {hint}")
+        return self.methods[name]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment, one method, one seed: the unit of everything that is stored."""
+
+    experiment: Experiment
+    method_name: str
+    seed: int
+
+    @property
+    def method(self) -> Method:
+        return self.experiment.method(self.method_name)
+
+    @property
+    def mathematics(self) -> dict[str, Any]:
+        """All that decides the numbers: what two runs must share to be the same run."""
+        parts = {part: meaning(getattr(self.experiment, part)) for part in ("task", "model", "training")}
+        return {"version": VERSION, **parts, "method": meaning(self.method), "seed": self.seed}
+
+    @property
+    def id(self) -> str:
+        text = json.dumps(self.mathematics, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def describe(self) -> dict[str, Any]:
+        """The whole of it, for people and for later."""
+        parts = {part: everything(getattr(self.experiment, part)) for part in ("task", "model", "training", "measure")}
+        names = {"experiment": self.experiment.name, "method": self.method_name, "seed": self.seed}
+        return {"id": self.id, "version": VERSION, **names, **parts, "settings": everything(self.method)}

@@ -1,0 +1,279 @@
+"""What is kept of a run: one folder per experiment, method and seed, that survives kills, full disks and careless hands.
+
+    runs/<experiment>/<method>/seed-<n>-<id>/
+        spec.json           every setting
+        environment.jsonl   versions, hardware and source, one line for each time the run was trained
+        records.jsonl       one line per epoch, only ever appended to
+        timings.jsonl       seconds per epoch: the one thing that differs between two equal runs
+        checkpoint-<n>.safetensors   all that is needed to go on with epoch n, and a digest of the records before it
+        lock                held by the process that trains it
+
+What counts are the records that the newest checkpoint vouches for; lines after them are trained again. No pickle is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from egalitarian.lab.spec import Run
+
+Record = dict[str, Any]
+
+
+class StoreError(RuntimeError):
+    """Something about the stored runs that a person must decide."""
+
+
+class Checkpoint(NamedTuple):
+    """A run between two epochs."""
+
+    epoch: int
+    """The next one to train."""
+    company: tuple[int, ...]
+    """The seeds it was trained with."""
+    size: int
+    """Bytes of records that belong to it."""
+    digest: str
+    """Of those bytes."""
+    path: Path
+
+    def tensors(self) -> dict[str, Tensor]:
+        with _readable(self.path), safe_open(self.path, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A run as it lies on the disk, for reading."""
+
+    folder: Path
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        with _readable(self.folder / "spec.json") as path:
+            return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+    @property
+    def environments(self) -> list[Record]:
+        return _lines(self.folder / "environment.jsonl")
+
+    @property
+    def timings(self) -> list[Record]:
+        return _lines(self.folder / "timings.jsonl")
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Newest first."""
+        found = [_describe(path) for path in self.folder.glob("checkpoint-*.safetensors")]
+        return sorted(found, key=lambda checkpoint: -checkpoint.epoch)
+
+    def records(self, checkpoint: Checkpoint | None = None) -> list[Record]:
+        """All that the newest (or the given) checkpoint vouches for: epochs, and snapshots among them."""
+        checkpoint = checkpoint or next(iter(self.checkpoints()), None)
+        return [] if checkpoint is None else [json.loads(line) for line in self.vouched(checkpoint).splitlines()]
+
+    def vouched(self, checkpoint: Checkpoint) -> bytes:
+        path = self.folder / "records.jsonl"
+        with _readable(path), path.open("rb") as file:
+            content = file.read(checkpoint.size)
+        if hashlib.sha256(content).hexdigest() != checkpoint.digest:
+            state = f"only {len(content)} bytes" if len(content) < checkpoint.size else "other ones"
+            raise StoreError(
+                f"{path} must hold the {checkpoint.size} bytes that {checkpoint.path.name} vouches for, got {state}: it was "
+                f"cut or edited; put the file back, or move the folder away to train this seed anew"
+            )
+        return content
+
+
+class Store:
+    """All runs below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, run: Run) -> Path:
+        return self.root / run.experiment.name / run.method_name / f"seed-{run.seed}-{run.id}"
+
+    def find(self, run: Run) -> Stored:
+        return Stored(self.folder(run))
+
+    def open(self, run: Run) -> Writer:
+        """For training: locks the run."""
+        return Writer(self.folder(run), run)
+
+    def all(self, experiment: str = "*", method: str = "*") -> Iterator[Stored]:
+        for path in sorted(self.root.glob(f"{experiment}/{method}/seed-*/spec.json")):
+            yield Stored(path.parent)
+
+
+class Writer(Stored):
+    """A run that is being trained by this process."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        super().__init__(folder)
+        with _writable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder / "lock", run)
+            if not (folder / "spec.json").exists():
+                _replace(folder / "spec.json", json.dumps(run.describe(), indent=1).encode())
+        self._records: IO[bytes] | None = None
+        self._digest = hashlib.sha256()
+        self._pending: dict[str, list[str]] = {"environment.jsonl": [], "timings.jsonl": []}
+
+    def begin(self, checkpoint: Checkpoint | None, environment: Mapping[str, Any]) -> None:
+        """Goes on after a checkpoint, or from nothing; what was recorded after it will be trained again."""
+        path = self.folder / "records.jsonl"
+        known = b"" if checkpoint is None else self.vouched(checkpoint)
+        self._digest = hashlib.sha256(known)
+        with _writable(path):
+            self._records = path.open("ab")
+            self._records.truncate(len(known))
+            self._records.seek(0, os.SEEK_END)
+        self._pending["environment.jsonl"].append(_line(environment))
+
+    def append(self, records: Iterable[Record], timing: Record) -> None:
+        assert self._records is not None
+        for record in records:
+            line = _line(record).encode()
+            self._digest.update(line)
+            with _writable(self.folder / "records.jsonl"):
+                self._records.write(line)
+        self._pending["timings.jsonl"].append(_line(timing))
+
+    def save(self, epoch: int, tensors: Mapping[str, Tensor], company: Iterable[int]) -> None:
+        """Makes all records so far count. Older checkpoints stay until `forget`: a company must have one in common."""
+        assert self._records is not None
+        with _writable(self.folder):
+            self._records.flush()
+            os.fsync(self._records.fileno())
+            for name, lines in self._pending.items():
+                with (self.folder / name).open("a") as file:
+                    file.writelines(lines)
+                lines.clear()
+            about = {
+                "epoch": str(epoch),
+                "company": ",".join(map(str, company)),
+                "size": str(self._records.tell()),
+                "digest": self._digest.hexdigest(),
+            }
+            path = self.folder / f"checkpoint-{epoch}.safetensors"
+            draft = path.with_suffix(".draft")
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, draft, about)
+            draft.chmod(0o644)
+            _sync(draft)
+            draft.replace(path)
+            _sync(self.folder)
+
+    def forget(self, before: int) -> None:
+        """Removes checkpoints that a newer one has made useless."""
+        with _writable(self.folder):
+            for checkpoint in self.checkpoints():
+                if checkpoint.epoch < before:
+                    checkpoint.path.unlink()
+            for draft in self.folder.glob("*.draft"):
+                draft.unlink()
+
+    def close(self) -> None:
+        if self._records is not None:
+            with contextlib.suppress(OSError):  # a full disk has been told of before
+                self._records.close()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _locked(path: Path, run: Run) -> IO[str]:
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        holder = file.read().strip() or "another process"
+        file.close()
+        raise StoreError(
+            f"{run.experiment.name}, {run.method_name}, seed {run.seed} must be trained by one process at a time, got a second "
+            f"beside {holder}; wait for it, or use another --runs folder"
+        ) from None
+    file.truncate(0)
+    file.write(f"process {os.getpid()}")
+    file.flush()
+    return file
+
+
+def _describe(path: Path) -> Checkpoint:
+    with _readable(path), safe_open(path, "pt") as file:
+        about = file.metadata() or {}
+        company = tuple(int(seed) for seed in about["company"].split(","))
+        return Checkpoint(int(about["epoch"]), company, int(about["size"]), about["digest"], path)
+
+
+def _lines(path: Path) -> list[Record]:
+    """The whole lines of a file; a last one without its end was being written when the process was killed."""
+    if not path.exists():
+        return []
+    with _readable(path):
+        *whole, _ = path.read_text().split("\n")
+        return [json.loads(line) for line in whole]
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    """JSON has no NaN: what is not finite is null."""
+    finite = {key: None if isinstance(value, float) and not _is_finite(value) else value for key, value in record.items()}
+    return json.dumps(finite, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _is_finite(value: float) -> bool:
+    return value - value == 0
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_suffix(".draft")
+    draft.write_bytes(content)
+    _sync(draft)
+    draft.replace(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StoreError(
+            f"{path} must be writable, got: {reason}; what the last checkpoint holds is safe: make room or mend the "
+            f"permissions and run the same command again, or choose another folder with --runs"
+        ) from error
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[Path]:
+    try:
+        yield path
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise StoreError(
+            f"{path} must be as the lab wrote it, got {type(error).__name__}: {error}; put it back, or move it away"
+        ) from error

@@ -217,7 +217,9 @@ def _equalized(entry: Entry, grad: Tensor, transform: MatrixTransform, site: Sit
         G = target.fold(grad)
         if G.numel():
             finite = torch.isfinite(largest_entry(G))
-            target.write(torch.where(finite, transform(G, site._replace(name=target.name)), G), into=out)
+            new = transform(G, site._replace(name=target.name))
+            sound = G.device.type == "cpu" and bool(finite.all())  # no synchronisation there, and a pass less
+            target.write(new if sound else torch.where(finite, new, G), into=out)
     return out
 
 
@@ -228,7 +230,8 @@ def _elements_to_keep(grad: Tensor, settings: Settings) -> Tensor | None:
     """
     active = settings.active.to(grad.device) if isinstance(settings.active, Tensor) else None
     if not any(isinstance(transform, ElementwiseTransform) for transform in settings.chain):
-        return active
+        everywhere = active is not None and active.device.type == "cpu" and bool(active.all())  # no synchronisation there
+        return None if everywhere else active
     return _finite(grad, 0) if active is None else _finite(grad, 1) & active
 
 

@@ -178,26 +178,20 @@ def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    wide = X.shape[-2] <= X.shape[-1]
-
-    def gram(A: Tensor) -> Tensor:
-        product: Tensor = A @ A.mT if wide else A.mT @ A
-        return product
-
-    def applied(M: Tensor, A: Tensor) -> Tensor:
-        product: Tensor = M @ A if wide else A @ M
-        return product
-
-    eigenvalues, Q = torch.linalg.eigh(gram(X))  # ascending; of the short side
+    tall = X.shape[-2] > X.shape[-1]
+    A = X.mT if tall else X  # the short side in front
+    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)  # ascending
     S = eigenvalues.clamp_min(0).sqrt()
     inverse = torch.where(_above_cut(S, rtol), 1 / S, 0)
-    P = applied(_recombine(Q, inverse, Q.mT), X)
+    P = _recombine(Q, inverse, Q.mT) @ A
     weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
     rough = weakest < REFINE_BELOW * S[..., -1]
     if rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
-        refined = 1.5 * P - 0.5 * applied(gram(P), P)
+        refined = 1.5 * P - 0.5 * (P @ P.mT) @ P
         P = torch.where(rough[..., None, None], refined, P)
-    return P if floor is None else applied(_recombine(Q, _gain(S, rtol, floor), Q.mT), P)
+    if floor is not None:
+        P = _recombine(Q, _gain(S, rtol, floor), Q.mT) @ P
+    return P.mT if tall else P
 
 
 _POLAR: dict[Method, Callable[[Tensor, float, Tensor | None], Tensor]] = {"svd": _by_svd, "eigh": _by_eigh}
@@ -236,8 +230,7 @@ def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
 
 def largest_entry(G: Tensor) -> Tensor:
     """max |G_ij| of each matrix, (..., 1, 1); NaN or Inf where any entry is, so one pass tells size and finiteness."""
-    norm: Tensor = torch.linalg.vector_norm(G, math.inf, dim=(-2, -1), keepdim=True)
-    return norm
+    return G.abs().amax((-2, -1), keepdim=True)
 
 
 def _scaled(G: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:

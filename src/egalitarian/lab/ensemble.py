@@ -10,13 +10,16 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from egalitarian.lab.measure import LOSSES
 from egalitarian.lab.models import Model
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tasks import Split, Task, stream
+
+
+AT_ONCE = {"cpu": 4}
+"""Seeds whose networks are computed together, by device; elsewhere all of them."""
 
 
 class Ensemble:
@@ -38,7 +41,7 @@ class Ensemble:
         starts = [self._model.start(experiment.task, seed) for seed in seeds]
         self.start = {name: self._placed([start[name] for start in starts]) for name in starts[0]}
         self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
-        self._loss = LOSSES[experiment.training.loss]
+        self.loss = LOSSES[experiment.training.loss]
 
     @property
     def points(self) -> int:
@@ -52,21 +55,36 @@ class Ensemble:
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(seeds, points, outputs)."""
-        outputs: Tensor = vmap(self._model.forward)(self.parameters, inputs)
-        return outputs
+        return self._model.forward(self.parameters, inputs)
 
-    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Of one seed."""
-        return self._loss(outputs, labels)
+    def backward(self, batch: Split) -> None:
+        """Fills every parameter's gradient: of each network's mean loss on its own batch."""
+        for parameter, grad in self._gradients.items():
+            parameter.grad = grad.zero_()
+        for part, parameters in self._parts:
+            outputs = self._model.forward(parameters, batch.inputs[part])
+            self.loss(outputs, batch.labels[part]).sum().backward()  # type: ignore[no-untyped-call]
 
-    def losses(self, batch: Split) -> Tensor:
-        """(seeds,): each network's mean loss on its own batch."""
+    @cached_property
+    def _gradients(self) -> dict[Tensor, Tensor]:
+        return {parameter: torch.empty_like(parameter) for parameter in self.parameters.values()}
 
-        def one(parameters: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:
-            return self._loss(self._model.forward(parameters, inputs), labels)
+    @cached_property
+    def _parts(self) -> list[tuple[slice, dict[str, Tensor]]]:
+        """The seeds that are computed at once, with their share of the parameters: leaves that view the stack.
 
-        losses: Tensor = vmap(one)(self.parameters, *batch)
-        return losses
+        A part is the whole on a GPU; on a CPU as much as stays in its cache. Its gradients view the stack's.
+        """
+        size = AT_ONCE.get(self.device.type, len(self.seeds))
+        parts = []
+        for start in range(0, len(self.seeds), size):
+            part = slice(start, start + size)
+            leaves = {}
+            for name, parameter in self.parameters.items():
+                leaves[name] = parameter.detach()[part].requires_grad_()
+                leaves[name].grad = self._gradients[parameter][part]
+            parts.append((part, leaves))
+        return parts
 
     def epoch(self, number: int) -> list[Split]:
         """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""

@@ -24,20 +24,24 @@ CHUNK = {"cpu": 1024, "cuda": 1 << 16}
 """Points evaluated at once: on a CPU, as many as stay in its cache."""
 
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs (seeds, points, outputs) and labels (seeds, points) to each seed's mean, (seeds,)."""
+
+
+def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    each = F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
+    return each.unflatten(0, labels.shape).mean(1)
+
+
 def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
-    return (outputs.squeeze(-1) - labels).square().mean()
+    return (outputs.squeeze(-1) - labels).square().mean(1)
 
 
 def hinge(outputs: Tensor, labels: Tensor) -> Tensor:
-    return F.relu(1 - outputs.squeeze(-1) * labels).mean()
+    return F.relu(1 - outputs.squeeze(-1) * labels).mean(1)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross-entropy": F.cross_entropy,
-    "squared-error": squared_error,
-    "hinge": hinge,
-}
-"""Of one seed: (points, outputs) and (points,) to the mean."""
+LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error, "hinge": hinge}
 
 
 def right(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -48,9 +52,7 @@ def right(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(
-    forward: Callable[[Tensor], Tensor], loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, labels: Tensor
-) -> tuple[Tensor, Tensor]:
+def evaluate(forward: Callable[[Tensor], Tensor], loss: Loss, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """(loss, accuracy) of each seed over all its points, (seeds,) each, in float64."""
     points = labels.shape[1]
     total = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
@@ -59,7 +61,7 @@ def evaluate(
     for start in range(0, points, chunk):
         part = slice(start, min(start + chunk, points))
         outputs = forward(inputs[:, part])
-        total += torch.func.vmap(loss)(outputs, labels[:, part]).double() * (part.stop - start)
+        total += loss(outputs, labels[:, part]).double() * (part.stop - start)
         count += right(outputs, labels[:, part]).sum(-1)
     return total / points, count / points
 

@@ -87,8 +87,6 @@ class Stepper:
     def step(self) -> None:
         for optimizer in self._optimizers:
             optimizer.step()
-        for parameter in self._parameters.values():
-            parameter.grad = None
 
     def observe(self, accuracy: Tensor) -> None:
         """One test accuracy per seed, at an epoch's end."""

@@ -1,7 +1,7 @@
-"""Networks and their named initialisers. A model says how one network is made; `ensemble.py` stacks many.
+"""Networks and their named initialisers. A model says how one network is made and computed; `ensemble.py` stacks many.
 
-A weight is (out, in), as in torch. To add one, subclass `Model`: `start` draws the parameters of one seed, `forward` is a
-pure function of them.
+A weight is (out, in), as in torch. To add one, subclass `Model`: `start` draws the parameters of one seed, `one` is a pure
+function of them. A stack is then computed by `torch.func.vmap`; a model may have a faster way, as the MLP does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 from torch.nn import functional as F
 
 from egalitarian.lab import spec
@@ -32,8 +33,13 @@ class Model(spec.Model):
         """The parameters of one seed before training, by name, on the CPU."""
 
     @abstractmethod
+    def one(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """The outputs of one network, (points, outputs). Must go through `torch.func.vmap`."""
+
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """(points, outputs). Must go through `torch.func.vmap`."""
+        """The outputs of a stack of networks, each for its own inputs: (seeds, points, outputs)."""
+        outputs: Tensor = vmap(self.one)(parameters, inputs)
+        return outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +64,29 @@ class MLP(Model, kind="mlp"):
         start = {"hidden.weight": hidden, "hidden.bias": bias, "output.weight": output}
         return {name: tensor.mul_(self.scale) for name, tensor in start.items()}
 
+    def one(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        weight, bias = parameters["hidden.weight"], parameters["hidden.bias"]
+        if not inputs.is_floating_point():  # ones at the places that are named
+            inputs = F.one_hot(inputs, weight.shape[1]).sum(-2).to(weight.dtype)
+        return F.linear(F.relu(F.linear(inputs, weight, bias)), parameters["output.weight"])
+
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         weight, bias = parameters["hidden.weight"], parameters["hidden.bias"]
-        if inputs.is_floating_point():
-            hidden = F.linear(inputs, weight, bias)
-        else:
-            hidden = add_columns(weight, inputs).add_(bias)
-        return F.linear(hidden.relu_(), parameters["output.weight"])
+        hidden = torch.bmm(inputs, weight.mT) if inputs.is_floating_point() else add_columns(weight, inputs)
+        return torch.bmm(hidden.add_(bias[:, None]).relu_(), parameters["output.weight"].mT)
 
 
 def add_columns(weight: Tensor, inputs: Tensor) -> Tensor:
-    """W x for x that is 1 at the few places `inputs` names, by looking its columns up. The backward is deterministic."""
-    first, *rest = inputs.unbind(-1)
-    total = F.embedding(first, weight.mT)
-    for column in rest:
-        total.add_(F.embedding(column, weight.mT))
+    """W x for x that is 1 at the few places `inputs` names, by looking up columns of W; for a stack of W and inputs.
+
+    All columns of the stack stand in one table. `embedding` has a deterministic backward, indexing with a tensor has not.
+    """
+    seeds, _, columns = weight.shape
+    table = weight.mT.flatten(0, 1)
+    first, *rest = (inputs + columns * torch.arange(seeds, device=inputs.device)[:, None, None]).unbind(-1)
+    total = F.embedding(first, table)
+    for place in rest:
+        total.add_(F.embedding(place, table))
     return total
 
 

@@ -43,7 +43,7 @@ def train(ensemble: Ensemble, stepper: Stepper, first: int = 0) -> Iterator[Epoc
         batches = ensemble.epoch(epoch)
         values = None
         for batch in batches:
-            ensemble.losses(batch).sum().backward()  # type: ignore[no-untyped-call]
+            ensemble.backward(batch)
             stepper.add_decay()
             if values is None:
                 with clock.measuring():

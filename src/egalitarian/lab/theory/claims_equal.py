@@ -30,7 +30,7 @@ def path_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
         tests = [wedge_points(eps, theta, settings.test_points, rng) for rng in rngs]
         for zeta in settings.zeta:
             start = start_at(zeta)
-            scale = max(1.0, equal.plateau(problem, start))
+            scale = equal.plateau(problem, start) or 0.25 / (problem.eta * eps)  # obtuse: no plateau from there
             steps = np.round(scale * np.array([0.5, 1.3, 2.0, 8.0]))
             yield from _weight_rows(problem, start, steps[:2], trained, settings)
             errors = simulated_errors(trained, tests, problem.rate, start, steps)

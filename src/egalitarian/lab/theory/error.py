@@ -23,7 +23,7 @@ def error_on_test(w: Array, eps: float, theta: float) -> Array:
     """
     phi = wedge_angle(eps, theta)
     angle = np.arctan2(math.sqrt(eps) * w[..., 1], w[..., 0])
-    error = np.where(angle >= 0, np.minimum(1.0, angle / phi), np.maximum(0.0, (phi - angle - math.pi) / phi))
+    error = np.clip(np.where(angle >= 0, angle, phi - angle - math.pi) / phi, 0.0, 1.0)
     return np.where(np.any(w != 0, axis=-1), error, 1.0)
 
 
@@ -52,7 +52,7 @@ def error_on_test_one_sided(w: Array, eps: float, theta: float) -> Array:
 def error_on_train(w: Array, eps: float, s: float) -> Array:
     """P(z1 (z.w) <= 0 | |z1| >= s) = 1/2 - T(s, mu / (sqrt(eps) |nu|)) / Q(s) with Owen's T. Not in the paper."""
     slow = math.sqrt(eps) * np.abs(w[..., 1])
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = np.where(slow > 0, w[..., 0] / slow, np.copysign(np.inf, w[..., 0]))
     error: Array = 0.5 - owens_t(s, slope) / ndtr(-s)
     return np.where(np.any(w != 0, axis=-1), np.maximum(error, 0.0), 1.0)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from egalitarian.lab.theory.dynamics import egd, gd
 from egalitarian.lab.theory.error import plateau_length
 from egalitarian.lab.theory.problem import ShiftedProblem
-from egalitarian.lab.theory.sample import Array
+from egalitarian.lab.theory.sample import Array, wedge_angle
 
 
 def gd_path(problem: ShiftedProblem, start: ArrayLike, steps: ArrayLike) -> Array:
@@ -89,12 +89,14 @@ def plateau_egd(problem: ShiftedProblem, start: Array) -> float:
 
 
 def steps_to_error(problem: ShiftedProblem, start: Array, level: float) -> float:
-    """log(tau/level) / log(1/beta): when GD's test error is down to `level`, for tau > level and small eps.
+    """log(|u2| sqrt(eps) m2/m1 / tan(level phi)) / log(1/beta), about log(tau/level) / (eta eps): GD's error is `level`.
 
-    Of order 1/eps for a small start (tau < 1) as well: there the plateau is short, the descent is not.
+    For the late steps, where mu_k has reached m1/m2. Of order 1/eps for a small start (tau < 1) as well: there the plateau
+    is short, the descent behind it is not. Level 1 is `plateau_large`.
     """
-    size = tau(problem, start)
-    return math.log(size / level) / -math.log1p(-problem.eta * problem.eps) if start[1] > 0 and size > level else 0.0
+    line = math.tan(level * wedge_angle(problem.eps, problem.theta)) / math.sqrt(problem.eps) * problem.m1 / problem.m2
+    ahead = float(start[1]) / line
+    return math.log(ahead) / -math.log1p(-problem.eta * problem.eps) if ahead > 1 else 0.0
 
 
 def spread_of_solution(problem: ShiftedProblem, n: int) -> float:

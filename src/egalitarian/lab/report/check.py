@@ -1,0 +1,185 @@
+"""The paper against our runs, cell by cell: its value, our median, the spread over seeds, and a verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple
+
+from egalitarian.lab.report.contents import Contents, TablePlan, load_contents
+from egalitarian.lab.report.counts import Count, measured, number, times
+from egalitarian.lab.report.gains import FEWEST, AverageGain, average_gain
+from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.render import Value
+from egalitarian.lab.report.rows import cost_of, seconds_of
+from egalitarian.lab.report.statistics import Estimate, estimate
+from egalitarian.lab.spec import Claim, Experiment
+from egalitarian.lab.store import Store
+
+Kind = Literal["inside", "outside", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"]
+ERRATA = "docs/errata.md"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One cell of the paper's tables."""
+
+    table: str
+    experiment: str
+    method: str
+    measure: Literal["epochs", "seconds", "ms per epoch", "gain in epochs", "gain in seconds"]
+    paper: str
+    ours: str
+    """Our median."""
+    spread: str
+    """min–max over seeds; of average gains, the central 95 % of those made from single seeds."""
+    n: int
+    passed: int
+    kind: Kind
+    verdict: str
+
+    def record(self) -> dict[str, Value]:
+        """As plain values, for a file."""
+        return asdict(self)
+
+
+class Checked(NamedTuple):
+    """The verdicts, and what could not be read."""
+
+    verdicts: list[Verdict]
+    warnings: tuple[str, ...]
+
+
+def check(store: Store, experiments: Sequence[str] = ()) -> Checked:
+    """A verdict for every cell of the paper's tables on the named experiments, or on all.
+
+    Experiments with claims outside the paper's own tables (its text read literally) are judged if they were run or named.
+
+    Raises:
+        SpecError: an experiment that is neither the lab's nor a file.
+    """
+    gathered = gather(store, experiments)
+    contents = load_contents().of([experiment.name for experiment in gathered.experiments])
+    return Checked(judge(contents, gathered), gathered.warnings)
+
+
+def judge(contents: Contents, gathered: Gathered) -> list[Verdict]:
+    """The same, from runs that are gathered already."""
+    run = {summary.experiment for summary in gathered.runs}
+    cells: list[Verdict] = []
+    for experiment in gathered.experiments:
+        if gathered.named or experiment.name in run or contents.has(experiment.name, numbered=True):
+            for method, claim in experiment.claims.items():
+                cells += _cells(gathered, experiment, method, claim, contents.paper.hardware)
+    for table in contents.tables:
+        cells += _gain_cells(gathered, table, contents.paper.hardware)
+    return cells
+
+
+def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim, hardware: str) -> Iterator[Verdict]:
+    seeds = gathered.of(experiment.name, method)
+    found, cost = estimate(seeds), cost_of(seeds)
+    where = (claim.table, experiment.name, method)
+    counts = (found.n, found.passed)
+    if claim.epochs is not None:
+        kind, verdict = judge_epochs(claim, found)
+        median = "" if found.median is None else str(found.median)
+        yield Verdict(*where, "epochs", str(claim.epochs), median, found.spread, *counts, kind, verdict)
+    elsewhere = ("other hardware", f"other hardware: {hardware} against {cost.place}") if cost else ("not run", "not run")
+    if claim.seconds is not None:
+        seconds = seconds_of(found, cost)
+        ours = "" if seconds is None else measured(seconds)
+        yield Verdict(*where, "seconds", str(claim.seconds), ours, "", *counts, *elsewhere)  # type: ignore[arg-type]
+    if claim.ms_per_epoch is not None:
+        ours = "" if cost is None else measured(cost.ms_per_epoch)
+        yield Verdict(*where, "ms per epoch", str(claim.ms_per_epoch), ours, "", *counts, *elsewhere)  # type: ignore[arg-type]
+
+
+def judge_epochs(claim: Claim, found: Estimate) -> tuple[Kind, str]:
+    """Whether the paper's epochs lie within the seeds' min to max, a seed that never passed counting as larger than all.
+
+    So a claim of "never" is inside when a seed of ours does not pass either; the verdict says how many do.
+    """
+    if not found.n or found.low is None or found.high is None:
+        return "not run", "not run"
+    if found.unfinished:
+        return "unfinished", f"unfinished: {found.unfinished} of {found.n} seeds"
+    if found.n < FEWEST:
+        return "too few seeds", f"too few seeds: {found.n}, at least {FEWEST} are needed"
+    never = claim.epochs == "never"
+    inside, told = _never(found) if never else place(float(claim.epochs or 0), found.low, found.high)
+    if inside or not claim.erratum:
+        return ("inside" if inside else "outside"), told
+    return "known", f"known: see {ERRATA}#{anchor(claim.erratum)} ({told})"
+
+
+def _never(found: Estimate) -> tuple[bool, str]:
+    if found.passed == found.n:
+        return False, f"outside: all {found.n} seeds pass"
+    return True, "inside the spread" + (f", though {found.passed} of {found.n} seeds pass" if found.passed else "")
+
+
+def place(paper: float, low: Count, high: Count) -> tuple[bool, str]:
+    """(whether inside, in words) for a value and a spread whose ends may be bounds."""
+    ends = f"[{low}, {high}]"
+    if paper < low.least:
+        return False, f"outside: {100 * (1 - paper / low.least):.0f} % below the spread {ends}"
+    if paper > high.most:
+        return False, f"outside: {100 * (paper / high.most - 1):.0f} % above the spread {ends}"
+    return True, "inside the spread"
+
+
+def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
+    for plan in table.gains:
+        gain = average_gain(gathered, plan, table.experiments)
+        spread = "–".join(f"{end:.1f}" for end in gain.spread) if gain.spread else ""
+        where = (table.number, "average", plan.name)
+        if plan.epochs is not None:
+            ours = times(gain.epochs) if gain.epochs else ""
+            kind, verdict = _judge_gain(plan.epochs, gain)
+            yield Verdict(
+                *where, "gain in epochs", times(plan.epochs), ours, spread, gain.n, len(gain.counted), kind, verdict
+            )
+        if plan.seconds is not None:
+            ours = times(gain.seconds) if gain.seconds else ""
+            kind = "other hardware" if gain.seconds else "not run"
+            verdict = f"other hardware: the paper's is of a {hardware}" if gain.seconds else "not run on one platform"
+            yield Verdict(
+                *where, "gain in seconds", times(plan.seconds), ours, "", gain.n, len(gain.counted), kind, verdict
+            )
+
+
+def _judge_gain(paper: float, gain: AverageGain) -> tuple[Kind, str]:
+    missing = [name for name, reason in gain.left_out.items() if reason == "not run"]
+    if not gain.n:
+        return "not run", "not run"
+    if missing:
+        return "incomplete", f"incomplete: not run on {', '.join(missing)}"
+    if gain.unfinished:
+        return "unfinished", "unfinished"
+    if gain.spread is None:
+        return "too few seeds", f"too few seeds: {gain.n}, at least {FEWEST} are needed in every cell"
+    low, high = (Count(float(f"{end:.1f}")) for end in gain.spread)
+    inside, told = place(paper, low, high)
+    left_out = [f"{name} ({reason})" for name, reason in gain.left_out.items() if reason != "by definition"]
+    return ("inside" if inside else "outside"), told + (f"; without {', '.join(left_out)}" if left_out else "")
+
+
+def anchor(heading: str) -> str:
+    """A heading as Markdown pages link to it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def tally(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    """How many verdicts there are of each kind, of cells that can be compared."""
+    kinds = [verdict.kind for verdict in verdicts if verdict.measure in ("epochs", "gain in epochs")]
+    return {kind: kinds.count(kind) for kind in dict.fromkeys(sorted(kinds))}
+
+
+def in_words(verdicts: Sequence[Verdict]) -> str:
+    """12 inside, 3 outside, ...; wall-clock cells apart."""
+    comparable = tally(verdicts)
+    clocks = len(verdicts) - sum(comparable.values())
+    said = ", ".join(f"{number(count)} {kind}" for kind, count in comparable.items()) or "no cells"
+    return f"{said}; and {clocks} wall-clock cells of other hardware" if clocks else said

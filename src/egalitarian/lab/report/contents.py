@@ -1,0 +1,152 @@
+"""What a report contains, as frozen values: `paper/_tables.toml`, and a table and figures for a user's own experiment."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal, TypeVar
+
+from egalitarian.lab.settings import Settings, read, setting
+from egalitarian.lab.spec import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain(Settings):
+    """One row of a table of average gains: a baseline's epochs over a method's, averaged over tasks."""
+
+    name: str
+    title: str
+    methods: tuple[str, ...]
+    """The best of them on each task counts."""
+    baseline: str = "sgd"
+    leaves_out: tuple[str, ...] = ()
+    """Experiments that the row's own definition excludes."""
+    epochs: float | None = setting(None, above=0)
+    """The paper's average gain in epochs; None: a row of ours."""
+    seconds: float | None = setting(None, above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePlan(Settings):
+    """One table: what kind, of which experiments and methods."""
+
+    kind: Literal["settings", "methods", "epochs", "gains"]
+    name: str
+    """Of its files."""
+    title: str
+    number: str = ""
+    """In the paper; empty: ours."""
+    experiments: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    """The paper's, in its order; the others of an experiment stand below, as ours."""
+    gains: tuple[Gain, ...] = ()
+
+    @property
+    def heading(self) -> str:
+        return f"{self.number}. {self.title}" if self.number else self.title
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigurePlan(Settings):
+    """One figure: what kind, one panel (or column of panels) for each experiment."""
+
+    kind: Literal["curves", "spectra", "distances", "trajectories"]
+    name: str
+    title: str
+    number: str = ""
+    experiments: tuple[str, ...]
+    methods: tuple[str, ...]
+
+    @property
+    def heading(self) -> str:
+        return f"{self.number}. {self.title}" if self.number else self.title
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper(Settings):
+    """What holds for all of the paper's numbers."""
+
+    hardware: str
+    """Where its wall-clock times were measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents(Settings):
+    """All of a report."""
+
+    paper: Paper
+    tables: tuple[TablePlan, ...]
+    figures: tuple[FigurePlan, ...]
+
+    def of(self, experiments: Collection[str]) -> Contents:
+        """What is left when only these experiments are asked for; an average over tasks only when all of them are."""
+        tables = [table for table in self.tables if table.kind != "gains" or set(table.experiments) <= set(experiments)]
+        return self.replace(tables=_narrowed(tuple(tables), experiments), figures=_narrowed(self.figures, experiments))
+
+    def has(self, experiment: str, *, numbered: bool = False) -> bool:
+        """Whether a table (with a number in the paper) is of the experiment."""
+        return any(experiment in table.experiments for table in self.tables if table.number or not numbered)
+
+    def without_empty(self, run: Collection[str]) -> Contents:
+        """What is ours, narrowed to the experiments that have runs; what is the paper's stays, to say "not run"."""
+        tables = [
+            kept
+            for plan in self.tables
+            for kept in ((plan,) if plan.number or plan.kind != "epochs" else _narrowed((plan,), run))
+        ]
+        figures = [kept for plan in self.figures for kept in ((plan,) if plan.number else _narrowed((plan,), run))]
+        return self.replace(tables=tuple(tables), figures=tuple(figures))
+
+    def with_own(self, experiments: Collection[Experiment]) -> Contents:
+        """And a table and figures for each experiment that has no place yet: a user's."""
+        own = [experiment for experiment in experiments if not self.has(experiment.name)]
+        tables = [_own_table(experiment) for experiment in own]
+        figures = [figure for experiment in own for figure in _own_figures(experiment)]
+        return self.replace(tables=(*self.tables, *tables), figures=(*self.figures, *figures))
+
+
+P = TypeVar("P", TablePlan, FigurePlan)
+
+
+def _narrowed(plans: tuple[P, ...], experiments: Collection[str]) -> tuple[P, ...]:
+    kept = [(plan, tuple(name for name in plan.experiments if name in experiments)) for plan in plans]
+    return tuple(dataclasses.replace(plan, experiments=names) for plan, names in kept if names)
+
+
+def load_contents() -> Contents:
+    """The paper's tables and figures."""
+    text = (resources.files("egalitarian.lab") / "paper" / "_tables.toml").read_text()
+    return read(Contents, tomllib.loads(text))
+
+
+def _own_table(experiment: Experiment) -> TablePlan:
+    return TablePlan(
+        kind="epochs",
+        name=experiment.name,
+        title=f"{experiment.title}: epochs and time to the threshold",
+        experiments=(experiment.name,),
+        methods=tuple(experiment.claims),
+    )
+
+
+def _own_figures(experiment: Experiment) -> list[FigurePlan]:
+    kinds: dict[Literal["curves", "spectra", "distances", "trajectories"], str] = {
+        "curves": "accuracy",
+        "spectra": "the hidden gradient's singular values",
+        "distances": "distance from the start, and norm of the weights",
+        "trajectories": "the weights' way through training",
+    }
+    methods = tuple(experiment.methods)
+    return [
+        FigurePlan(
+            kind=kind,
+            name=f"{experiment.name}-{kind}",
+            title=f"{experiment.title}: {what}",
+            experiments=(experiment.name,),
+            methods=methods if kind != "spectra" else methods[:3],
+        )
+        for kind, what in kinds.items()
+    ]

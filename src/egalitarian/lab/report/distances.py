@@ -1,0 +1,56 @@
+"""How far the weights go: distance from the start and norm of all weights, against epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, mark, panel_title, present, say_missing
+from egalitarian.lab.report.statistics import estimate
+from egalitarian.lab.report.style import WIDTH, styled
+from egalitarian.lab.spec import Experiment
+
+MEASURES = {"distance": "distance from start", "weight_norm": "norm of weights"}
+CAPTION = (
+    "All parameters together, Euclidean: the median over the seeds still in training, with the middle half of them as a "
+    "band; a line ends when half of the seeds have stopped, soon after passing the threshold. The mark is the median epoch "
+    "of passing (the axis counts from 1)."
+)
+
+
+@styled
+def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
+    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    axes = figure.subplots(len(MEASURES), len(experiments), sharex="col", squeeze=False)
+    for column, experiment in zip(axes.T, experiments, strict=True):
+        shown, missing = present(gathered, experiment, methods)
+        for axis, measure in zip(column, MEASURES, strict=True):
+            for method in shown:
+                _line(axis, gathered, experiment, method, measure, methods)
+            axis.set_xscale("log")
+        column[0].set_ylim(bottom=0)
+        say_missing(column[0], missing, shown)
+        column[0].set_title(panel_title(experiment, len(experiments)))
+        column[-1].set_xlabel("epoch")
+    for axis, words in zip(axes[:, 0], MEASURES.values(), strict=True):
+        axis.set_ylabel(words)
+    figure.align_ylabels(axes[:, 0])
+    legend(figure, labels(experiments, methods), columns=min(len(methods), 5))
+    return figure
+
+
+def _line(
+    axis: Axes, gathered: Gathered, experiment: Experiment, method: str, measure: str, methods: Sequence[str]
+) -> None:
+    curves, seeds = gathered.curves, gathered.of(experiment.name, method)
+    found = band(curves[(curves.experiment == experiment.name) & (curves.method == method)], seeds, measure)
+    drawn, passing = look(method, methods), estimate(seeds).median
+    draw_band(axis, found, drawn.colour)
+    known = np.isfinite(found.middle)
+    if passing is not None and not passing.sign and known.any():
+        height = np.interp(np.log(passing.value + 1), np.log(found.epochs[known] + 1), found.middle[known])
+        mark(axis, passing.value + 1, float(height), drawn)

@@ -1,0 +1,186 @@
+"""From the store to values: one `Summary` per run, thinned curves, full snapshots. Reads and never trains.
+
+What counts for the paper's tables are runs of exactly the catalogue's settings. Others (changed with --set, of an older
+version, of an experiment the lab does not know) are variants: listed with what differs, never mixed in, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import pandas as pd  # type: ignore[import-untyped]
+
+from egalitarian.lab import catalog
+from egalitarian.lab.report.reading import Platform, Reading, read_run
+from egalitarian.lab.spec import Experiment, Run
+from egalitarian.lab.store import Store, Stored, StoreError
+
+State = Literal["passed", "not passed", "diverged", "unfinished"]
+KEY = ["experiment", "method", "seed"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one run comes to."""
+
+    experiment: str
+    method: str
+    seed: int
+    id: str
+    state: State
+    crossed: int | None
+    """The first epoch, counted from 0, whose test accuracy is past the threshold."""
+    bound: int
+    """Without a crossing: the epochs within which there was none. The budget of a run that diverged."""
+    epochs: int
+    """Trained."""
+    train_accuracy: float | None
+    test_accuracy: float | None
+    """After the last epoch."""
+    best_test_accuracy: float | None
+    platform: Platform | None
+    differs: str = ""
+    """A variant's differences from the catalogue; empty for a run that counts."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that was read from a store."""
+
+    experiments: tuple[Experiment, ...]
+    named: bool
+    """Whether somebody asked for these experiments by name."""
+    runs: tuple[Summary, ...]
+    variants: tuple[Summary, ...]
+    warnings: tuple[str, ...]
+    """What could not be read; the rest is there."""
+    readings: tuple[Reading, ...] = field(repr=False)
+    """Of `runs`, in their order."""
+
+    def of(self, experiment: str, method: str) -> list[Summary]:
+        """The seeds of a method, in order."""
+        return [run for run in self.runs if (run.experiment, run.method) == (experiment, method)]
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per run and kept epoch: experiment, method, seed, epoch, and every measure."""
+        frames = [
+            reading.curve.assign(experiment=run.experiment, method=run.method, seed=run.seed)
+            for run, reading in zip(self.runs, self.readings, strict=True)
+            if len(reading.curve)
+        ]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*KEY, "epoch"])
+
+    def snapshots(self, experiment: str, method: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+        """One row per run and snapshot: seed, epoch, singular_values, displacement (a sketch). Read anew each time."""
+        rows = [
+            {"seed": run.seed, **snapshot}
+            for run, reading in zip(self.runs, self.readings, strict=True)
+            if (run.experiment, run.method) == (experiment, method) and (seeds is None or run.seed in seeds)
+            for snapshot in reading.snapshots()
+        ]
+        return pd.DataFrame(rows, columns=["seed", "epoch", "singular_values", "displacement"])
+
+
+def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
+    """Everything the store has of the named experiments (names, or paths of TOML files), or of all.
+
+    A run that cannot be read becomes a warning, and the others are read all the same.
+
+    Raises:
+        SpecError: an experiment that is neither the lab's nor a file.
+    """
+    loaded = {experiment.name: experiment for experiment in map(catalog.load, experiments or catalog.names())}
+    counted: list[tuple[Summary, Reading]] = []
+    variants: list[Summary] = []
+    warnings: list[str] = []
+    for stored in _in_order(store, loaded if experiments else None):
+        try:
+            summary, reading = _summary(stored, loaded.get(stored.folder.parent.parent.name))
+        except (StoreError, LookupError, TypeError, ValueError, AttributeError) as error:
+            told = str(error) if isinstance(error, StoreError) else f"spec.json must be as the lab wrote it, got {error!r}"
+            warnings.append(told.replace(f"{store.root}/", ""))
+            continue
+        if summary.differs:
+            variants.append(summary)
+        else:
+            counted.append((summary, reading))
+    runs, readings = tuple(run for run, _ in counted), tuple(reading for _, reading in counted)
+    return Gathered(tuple(loaded.values()), bool(experiments), runs, tuple(variants), tuple(warnings), readings)
+
+
+def _in_order(store: Store, asked: dict[str, Experiment] | None) -> Iterator[Stored]:
+    """By experiment, method, seed and id; of the experiments asked for."""
+
+    def key(stored: Stored) -> tuple[str, str, int, str]:
+        seed = stored.folder.name.removeprefix("seed-").partition("-")[0]
+        return (*stored.folder.parts[-3:-1], int(seed) if seed.isdigit() else 0, stored.folder.name)  # type: ignore[return-value]
+
+    for stored in sorted(store.all(), key=key):
+        if asked is None or stored.folder.parent.parent.name in asked:
+            yield stored
+
+
+def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Reading]:
+    spec = stored.spec
+    run = None
+    if experiment is not None and spec["method"] in experiment.methods:
+        run = Run(experiment, spec["method"], spec["seed"])
+    differs = "" if run is not None and run.id == spec["id"] else _differences(spec, experiment, run)
+    told = spec if run is None else run.describe()  # threshold and budget are no part of a run: today's count
+    budget = told["settings"]["epochs"]
+    reading = read_run(stored, told["measure"]["threshold"])
+    state, bound = _state(reading, budget)
+    last = reading.last or {}
+    return (
+        Summary(
+            experiment=spec["experiment"],
+            method=spec["method"],
+            seed=spec["seed"],
+            id=spec["id"],
+            state=state,
+            crossed=reading.crossed,
+            bound=bound,
+            epochs=reading.epochs,
+            train_accuracy=last.get("train_accuracy"),
+            test_accuracy=last.get("test_accuracy"),
+            best_test_accuracy=reading.best_test_accuracy,
+            platform=reading.platform,
+            differs=differs,
+        ),
+        reading,
+    )
+
+
+def _state(reading: Reading, budget: int) -> tuple[State, int]:
+    """How a run ended, and the epochs within which it did not pass."""
+    if reading.crossed is not None:
+        return "passed", reading.epochs
+    if reading.diverged:
+        return "diverged", max(budget, reading.epochs)
+    return ("not passed" if reading.epochs >= budget else "unfinished"), reading.epochs
+
+
+def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None) -> str:
+    """What makes a stored run another than the catalogue's, in words."""
+    if experiment is None:
+        return "an experiment that is not the lab's: name its .toml file to report on it"
+    if run is None:
+        return "a method that the experiment no longer has"
+    theirs, ours = dict(_leaves(spec)), dict(_leaves(run.describe()))
+    parts = ("version", "task.", "model.", "training.", "settings.")
+    names = [name for name in theirs if name.startswith(parts) and name in ours and theirs[name] != ours[name]]
+    names = [name for name in names if name not in ("settings.title", "settings.epochs")]
+    said = [f"{name.removeprefix('settings.')} = {theirs[name]} (catalogue: {ours[name]})" for name in names]
+    return ", ".join(said) or "another id: settings that this version does not know, or other defaults"
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else key)
+    else:
+        yield name, value

@@ -1,0 +1,161 @@
+"""Seeds as a line and a band, methods as colours: what the figures of runs share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from egalitarian.lab.report.gather import Gathered, Summary
+from egalitarian.lab.report.reading import is_kept
+from egalitarian.lab.report.style import CYCLE, OKABE_ITO
+from egalitarian.lab.spec import Experiment
+
+Array = NDArray[np.float64]
+SPARSE = 25
+"""Points per decade of a band's edges: bands are not simplified by the SVG writer, lines are."""
+
+
+class Look(NamedTuple):
+    """How a method is drawn, in every figure."""
+
+    colour: str
+    marker: str
+
+
+LOOKS = {
+    "sgd": Look(OKABE_ITO["black"], "o"),
+    "egd": Look(OKABE_ITO["vermillion"], "s"),
+    "column-norm": Look(OKABE_ITO["green"], "^"),
+    "egd-rsvd-128": Look(OKABE_ITO["blue"], "D"),
+    "egd-rsvd-64": Look(OKABE_ITO["sky"], "v"),
+    "egd-rsvd-40": Look(OKABE_ITO["blue"], "D"),
+    "egd-rsvd-30": Look(OKABE_ITO["sky"], "v"),
+    "egd-rsvd-20": Look(OKABE_ITO["purple"], "P"),
+    "egd-rsvd-10": Look(OKABE_ITO["orange"], "X"),
+    "sgd-tuned": Look("#8C8C8C", "o"),
+    "egd-outside": Look(OKABE_ITO["orange"], "s"),
+    "muon": Look(OKABE_ITO["blue"], "h"),
+    "natural": Look("#7A5195", "d"),
+    "grokfast-ema": Look(OKABE_ITO["sky"], "<"),
+    "grokfast-ma": Look(OKABE_ITO["green"], ">"),
+    "egd-grokfast": Look(OKABE_ITO["purple"], "*"),
+}
+"""No two methods that stand in one figure share a colour, and the marker tells them apart without it."""
+
+
+def look(method: str, methods: Sequence[str]) -> Look:
+    """Of a method among those of a figure; methods the lab does not know take the colours in turn."""
+    unknown = [name for name in methods if name not in LOOKS]
+    return LOOKS[method] if method in LOOKS else Look(CYCLE[unknown.index(method) % len(CYCLE)], "o")
+
+
+class Band(NamedTuple):
+    """Median and quartiles over seeds by epoch; NaN where too few seeds have the epoch."""
+
+    epochs: Array
+    middle: Array
+    low: Array
+    high: Array
+
+
+def band(curves: pd.DataFrame, seeds: Sequence[Summary], measure: str, *, hold: bool = False) -> Band:
+    """Over the seeds of one method: the median while half of them or more are in training, the quartiles while a quarter is.
+
+    Seeds stop soon after they pass, at different epochs, so that the seeds left over are the slow ones. With `hold`, one
+    that has passed counts at its last value from then on: for an accuracy its rank is right, as that lies above the rest.
+    """
+    ordered = sorted(seeds, key=lambda seed: seed.seed)
+    wide = curves.pivot_table(index="seed", columns="epoch", values=measure).reindex([seed.seed for seed in ordered])
+    epochs = np.array([epoch for epoch in wide.columns if is_kept(epoch)], dtype=float)
+    held = wide.ffill(axis="columns")[epochs.astype(int)].to_numpy(dtype=float)
+    training = epochs < np.array([[seed.epochs] for seed in ordered])
+    passed = np.array([[hold and seed.crossed is not None] for seed in ordered])
+    values = np.where(training | passed, held, np.nan)
+    live = training.mean(0)
+    low, middle, high = _quartiles(values)
+    return Band(
+        epochs,
+        np.where(live >= 0.5, middle, np.nan),
+        np.where(live >= 0.25, low, np.nan),
+        np.where(live >= 0.25, high, np.nan),
+    )
+
+
+def _quartiles(values: Array) -> Array:
+    """(3, epochs) from (seeds, epochs), of what is finite; NaN where nothing is."""
+    columns = [column[np.isfinite(column)] for column in values.T]
+    rows = [np.quantile(column, (0.25, 0.5, 0.75)) if len(column) else np.full(3, np.nan) for column in columns]
+    return np.array(rows, dtype=float).reshape(-1, 3).T
+
+
+def draw_band(axis: Axes, found: Band, colour: str, *, edges: bool = True, **line: object) -> None:
+    """The median as a line, the quartiles as a band around it; epochs count from 1 on the axis, for the logarithm."""
+    axis.plot(found.epochs + 1, found.middle, color=colour, **line)  # type: ignore[arg-type]
+    if edges:
+        keep = sparse(found.epochs)
+        axis.fill_between(found.epochs[keep] + 1, found.low[keep], found.high[keep], color=colour, alpha=0.2, linewidth=0)
+
+
+def sparse(epochs: Array) -> NDArray[np.intp]:
+    """The places of about `SPARSE` epochs per decade, and of the first and last."""
+    steps = np.round(SPARSE * np.log10(epochs + 1))
+    fresh = np.flatnonzero(np.diff(steps, prepend=-1.0))
+    return np.union1d(fresh, [len(epochs) - 1]).astype(np.intp)
+
+
+def mark(axis: Axes, x: float, y: float, marked: Look) -> None:
+    """Where a method passes the threshold."""
+    axis.plot(x, y, marked.marker, color=marked.colour, markeredgecolor="white", markersize=5.5, zorder=5)
+
+
+def note(axis: Axes, text: str) -> None:
+    """In the middle of a panel that has nothing to show."""
+    axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="0.4")
+
+
+def present(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(methods with records, titles of the experiment's methods without)."""
+    own = [method for method in methods if method in experiment.methods]
+    with_records = [method for method in own if any(seed.epochs for seed in gathered.of(experiment.name, method))]
+    return with_records, [experiment.method(method).title for method in own if method not in with_records]
+
+
+def say_missing(axis: Axes, missing: Sequence[str], shown: Sequence[str]) -> None:
+    """What was not run, in words, in the panel."""
+    if not shown:
+        note(axis, "not run")
+    elif missing:
+        text = "not run:\n" + "\n".join(missing)
+        axis.text(0.03, 0.03, text, transform=axis.transAxes, va="bottom", fontsize=6, color="0.4")
+
+
+def legend(figure: Figure, labels: Mapping[str, str], *more: Line2D, columns: int | None = None) -> None:
+    """Below the panels: the methods by their labels, then what lines and marks mean."""
+    methods = list(labels)
+    handles = [
+        Line2D([], [], color=look(name, methods).colour, marker=look(name, methods).marker, label=label)
+        for name, label in labels.items()
+    ]
+    handles += more
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns or len(handles), columnspacing=1.2, handlelength=2
+    )
+
+
+def labels(experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[str, str]:
+    """A method's title, as the first experiment that has it says."""
+    titles = {name: method.title for experiment in reversed(experiments) for name, method in experiment.methods.items()}
+    return {method: titles[method] for method in methods if method in titles}
+
+
+def panel_title(experiment: Experiment, panels: int) -> str:
+    """In as many lines as a panel's width needs."""
+    return textwrap.fill(experiment.title, max(20, 84 // panels))

@@ -1,0 +1,202 @@
+"""Tables over all tasks: the tasks' and the methods' settings (Table 1), and average gains (Table 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from egalitarian.lab.report.contents import Contents, TablePlan
+from egalitarian.lab.report.counts import NOTHING, times
+from egalitarian.lab.report.gains import AverageGain, average_gain
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.render import Block, Table, Value
+from egalitarian.lab.settings import everything, meaning
+from egalitarian.lab.spec import Experiment, Method, Optim, Transform
+
+
+def settings_table(plan: TablePlan, gathered: Gathered) -> Table:
+    """Table 1: what the tasks are made of, as the specs have it."""
+    records = [_task_settings(experiment) for experiment in _chosen(plan, gathered)]
+    cells = tuple(tuple(NOTHING if value is None else str(value) for value in record.values()) for record in records)
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=tuple(records[0]) if records else (),
+        blocks=(Block("", cells),),
+        notes=("Learning rate and weight decay are those of SGD and of the paper's EGD; the methods' own are below",),
+        records=tuple(records),
+    )
+
+
+def _task_settings(experiment: Experiment) -> dict[str, Value]:
+    task, model = everything(experiment.task), everything(experiment.model)
+    optim = _task_optim(experiment)
+    fraction = task.get("train_fraction")
+    return {
+        "task": experiment.title,
+        "input bits": task.get("bits"),
+        "modulus": task.get("modulus"),
+        "training data": f"{100 * fraction:g} % of all pairs" if fraction else task.get("train_size"),
+        "width": model.get("width"),
+        "loss": experiment.training.loss,
+        "lr": f"{optim.lr:g}",
+        "weight decay": f"{optim.weight_decay:g}",
+        "batch": experiment.training.batch,
+    }
+
+
+def _task_optim(experiment: Experiment) -> Optim:
+    """The first method's: SGD."""
+    return next(iter(experiment.methods.values())).optim
+
+
+def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
+    """Every method's settings, once for all experiments that share them; the paper's first."""
+    experiments = _chosen(plan, gathered)
+    names = dict.fromkeys([*plan.methods, *(name for experiment in experiments for name in experiment.methods)])
+    grouped: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        for experiment in experiments:
+            if name in experiment.methods:
+                whose = "paper" if name in plan.methods else "ours"
+                said = _method_settings(experiment.methods[name], _task_optim(experiment))
+                grouped.setdefault((whose, name, *said), []).append(experiment.name)
+    keys = ("whose", "method", "lr", "weight decay", "decay enters", "transform", "off past")
+    everyone = [experiment.name for experiment in experiments]
+    records = [{**dict(zip(keys, key, strict=True)), "on": _families(on, everyone)} for key, on in grouped.items()]
+    columns = ("method", "on", "lr", "weight decay", "decay enters", "transform", "off past")
+    blocks = [
+        Block(heading, tuple(tuple(record[key] for key in columns) for record in records if record["whose"] == whose))
+        for whose, heading in (("paper", "in the paper"), ("ours", "not in the paper, ours"))
+    ]
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=columns,
+        blocks=tuple(block for block in blocks if block.rows),
+        notes=(
+            "Decay enters in the loss, so that it is transformed with the gradient; coupled, by the optimizer, after the "
+            "transform; or decoupled. \"The task's\" stands in Table 1; a second value is the hidden matrix's own",
+        ),
+        records=tuple(records),
+    )
+
+
+def _method_settings(method: Method, task: Optim) -> tuple[str, str, str, str, str]:
+    """In words; `task`: what Table 1 says of the experiment."""
+    hidden = method.hidden or method.optim
+    steps = [_transform(transform) for transform in method.transform]
+    if hidden.optimizer != "sgd":
+        steps.append(_optimizer(hidden))
+    return (
+        _both(method.optim.lr, hidden.lr, task.lr),
+        _both(method.optim.weight_decay, hidden.weight_decay, task.weight_decay),
+        method.decay,
+        ", then ".join(steps) or NOTHING,
+        NOTHING if method.until is None else f"{100 * method.until:g} %",
+    )
+
+
+def _both(everywhere: float, hidden: float, task: float) -> str:
+    said = ["the task's" if value == task else f"{value:g}" for value in (everywhere, hidden)]
+    return said[0] if everywhere == hidden else "; ".join(said)
+
+
+def _transform(transform: Transform) -> str:
+    said = meaning(transform)
+    return " ".join([said.pop("name"), *(f"{key} {value:g}" for key, value in said.items())])
+
+
+def _optimizer(optim: Optim) -> str:
+    return f"{optim.optimizer}{f' momentum {optim.momentum:g}' if optim.momentum else ''}"
+
+
+def _families(names: Sequence[str], everyone: Iterable[str]) -> str:
+    """`addition` for addition-79, addition-97 and addition-127 together."""
+    if set(names) == set(everyone):
+        return "all"
+    families: dict[str, list[str]] = {}
+    for name in everyone:
+        families.setdefault(name.rpartition("-")[0] or name, []).append(name)
+    said: list[str] = []
+    for family, members in families.items():
+        own = [name for name in members if name in names]
+        said += [family] if own == members else own
+    return ", ".join(said)
+
+
+def gains_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
+    """Table 5: the mean over tasks of the ratio of medians."""
+    gains = [average_gain(gathered, gain, plan.experiments) for gain in plan.gains]
+    blocks = [
+        Block("", tuple(_gain_cells(gain, plan) for gain in gains if gain.plan.epochs)),
+        Block("not in the paper, ours", tuple(_gain_cells(gain, plan) for gain in gains if not gain.plan.epochs)),
+    ]
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=("method", "epochs, paper", "epochs, ours", "95 % of single seeds", "tasks", "time, paper", "time, ours"),
+        blocks=tuple(block for block in blocks if block.rows),
+        notes=(
+            "The mean over tasks of the baseline's epochs over the method's: the paper's of one run per cell, ours of "
+            "medians, over the tasks where method and baseline pass; of several ranks the best on each task counts",
+            "95 % of single seeds: the same average made from one seed drawn per cell, as the paper's is",
+            f"The paper's times are a {contents.paper.hardware}'s; ours are averaged where method and baseline were timed "
+            "on the same platform",
+            *(note for gain in gains if (note := _left_out(gain))),
+        ),
+        records=tuple(_gain_record(gain, plan) for gain in gains),
+    )
+
+
+def _gain_cells(gain: AverageGain, plan: TablePlan) -> tuple[str, ...]:
+    low_high = "–".join(f"{end:.1f}" for end in gain.spread) + "×" if gain.spread else NOTHING
+    asked = [name for name in plan.experiments if name not in gain.plan.leaves_out]
+    return (
+        gain.plan.title,
+        times(gain.plan.epochs) if gain.plan.epochs else NOTHING,
+        _said(gain),
+        low_high,
+        f"{len(gain.counted)}/{len(asked)}",
+        times(gain.plan.seconds) if gain.plan.seconds else NOTHING,
+        times(gain.seconds) if gain.seconds else NOTHING,
+    )
+
+
+def _said(gain: AverageGain) -> str:
+    if gain.epochs is None:
+        return "unfinished" if gain.unfinished else "not run" if not gain.n else NOTHING
+    return times(gain.epochs) + (", unfinished" if gain.unfinished else "")
+
+
+def _left_out(gain: AverageGain) -> str:
+    reasons: dict[str, list[str]] = {}
+    for name, reason in gain.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    return f"{gain.plan.title}, left out: {said}" if said else ""
+
+
+def _gain_record(gain: AverageGain, plan: TablePlan) -> dict[str, Value]:
+    low, high = gain.spread or (None, None)
+    return {
+        "gain": gain.plan.name,
+        "baseline": gain.plan.baseline,
+        "ours": "no" if gain.plan.epochs else "yes",
+        "paper_epochs": gain.plan.epochs,
+        "epochs": gain.epochs and gain.epochs.plain,
+        "low": low,
+        "high": high,
+        "n": gain.n,
+        "tasks": len(gain.counted),
+        "left_out": " ".join(gain.left_out),
+        "paper_seconds": gain.plan.seconds,
+        "seconds": gain.seconds and gain.seconds.plain,
+    }
+
+
+def _chosen(plan: TablePlan, gathered: Gathered) -> list[Experiment]:
+    by_name = {experiment.name: experiment for experiment in gathered.experiments}
+    return [by_name[name] for name in plan.experiments]

@@ -1,0 +1,94 @@
+"""The hidden gradient's singular values through training: as a fan for each method, and their condition number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from egalitarian.lab.measure import CUT
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.lines import Array, band, draw_band, labels, legend, look, note, present
+from egalitarian.lab.report.style import WIDTH, styled
+from egalitarian.lab.spec import Experiment
+
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Quantiles of one spectrum: its smallest, ..., its largest singular value."""
+CAPTION = (
+    "Singular values of the hidden layer's gradient at the first batch of an epoch, before any transform: from the smallest "
+    "to the largest, their central 80 % and 50 %, and their median, each the median over seeds; values within rounding noise "
+    "are left out. EGD makes all of them 1 (dashed). Right: the condition number, the median over seeds still in training and "
+    "the middle half of them as a band."
+)
+
+
+@styled
+def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
+    """One row per experiment: a fan for each method, and the condition numbers."""
+    figure = Figure(figsize=(WIDTH, 0.5 + 2.2 * len(experiments)), layout="constrained")
+    for row, experiment in enumerate(experiments):
+        shown, _ = present(gathered, experiment, methods)
+        first: Axes | None = None
+        for column, method in enumerate([*methods, None]):
+            place = (len(experiments), len(methods) + 1, row * (len(methods) + 1) + column + 1)
+            axis = figure.add_subplot(*place, sharex=first, sharey=first if method else None)
+            axis.set(xlabel="epoch", xscale="log", yscale="log")
+            if method is None:
+                _conditions(axis, gathered, experiment, methods, shown)
+            else:
+                _spectrum(axis, gathered, experiment, method, methods)
+            if first is None:
+                first = axis
+                axis.set_ylabel("singular values of gradient")
+    legend(figure, labels(experiments, methods))
+    return figure
+
+
+def _spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, method: str, methods: Sequence[str]) -> None:
+    axis.set_title(experiment.methods[method].title if method in experiment.methods else method)
+    snapshots = gathered.snapshots(experiment.name, method)
+    if not len(snapshots):
+        note(axis, "not run")
+        return
+    _fan(axis, snapshots, look(method, methods).colour)
+    if [transform.kind for transform in experiment.method(method).transform] == ["polar"]:
+        axis.axhline(1, color="0.25", linewidth=1.0, linestyle="--")
+        axis.text(0.97, 1.3, "its step: all 1", transform=axis.get_yaxis_transform(), ha="right", fontsize=7, color="0.25")
+        axis.set_ylim(top=5)
+
+
+def _fan(axis: Axes, snapshots: pd.DataFrame, colour: str) -> None:
+    epochs, quantiles = fan(snapshots)
+    for low, high, alpha in ((0, 6, 0.15), (1, 5, 0.22), (2, 4, 0.3)):
+        axis.fill_between(epochs + 1, quantiles[:, low], quantiles[:, high], color=colour, alpha=alpha, linewidth=0)
+    axis.plot(epochs + 1, quantiles[:, 3], color=colour)
+
+
+def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:
+    """(epochs, quantiles of the spectrum as the median over seeds), at epochs that half of the seeds or more have."""
+    seeds = snapshots.seed.nunique()
+    epochs, rows = [], []
+    for epoch, group in snapshots.groupby("epoch"):
+        spectra = [values[values > CUT * values.max()] for values in group.singular_values]
+        spectra = [values for values in spectra if len(values)]
+        if len(spectra) >= max(1, seeds / 2):
+            epochs.append(epoch)
+            rows.append(np.median([np.quantile(values, SHARES) for values in spectra], axis=0))
+    return np.array(epochs, dtype=float), np.array(rows, dtype=float).reshape(-1, len(SHARES))
+
+
+def _conditions(
+    axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str], shown: Sequence[str]
+) -> None:
+    curves = gathered.curves
+    for method in shown:
+        own = curves[(curves.experiment == experiment.name) & (curves.method == method)]
+        own = own.assign(condition=own.sigma_max / own.sigma_min)
+        draw_band(axis, band(own, gathered.of(experiment.name, method), "condition"), look(method, methods).colour)
+    if not shown:
+        note(axis, "not run")
+    axis.set_title("largest over smallest")
+    axis.axhline(1, color="0.25", linewidth=1.0, linestyle="--")

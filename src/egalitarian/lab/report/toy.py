@@ -1,0 +1,79 @@
+"""The toy problem's report: claims against simulation, and the figures. `toy_report` is what `egalitarian toy` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from egalitarian.lab.report.style import save
+from egalitarian.lab.report.toy_figures import draw_clouds, draw_curves, draw_equal_curves, draw_plateaus
+from egalitarian.lab.theory.claims import Summary, ToyClaim, summarize, toy_claims
+from egalitarian.lab.theory.curves import (
+    clouds,
+    equal_curves,
+    plateaus_over_eps,
+    plateaus_over_zeta,
+    shift_curves,
+)
+from egalitarian.lab.theory.problem import check_eps
+from egalitarian.lab.theory.settings import CloudSettings, CurveSettings, EqualCurveSettings, PlateauSettings, load
+
+MOST_EPS = 6
+"""Rows of curves that still fit on a page."""
+
+
+@dataclass(frozen=True)
+class ToyReport:
+    """What `toy_report` found and drew: every row, the rows gathered by claim, the files."""
+
+    claims: list[ToyClaim]
+    summary: list[Summary]
+    figures: list[Path]
+
+
+def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list[Path]:
+    """Simulates and writes toy-clouds, toy-curves, toy-equal and toy-plateaus, each as PNG and SVG, into `out`."""
+    curves = load(CurveSettings, quick=quick)
+    rows = [shift_curves(curves, one) for one in check_grid(curves.eps if eps is None else eps)]
+    equal = load(EqualCurveSettings, quick=quick)
+    lengths = load(PlateauSettings, quick=quick)
+    fixed = (lengths.fixed_eps, lengths.fixed_zeta, lengths.theta)
+    figures = {
+        "toy-clouds": draw_clouds(clouds(load(CloudSettings, quick=quick))),
+        "toy-curves": draw_curves(rows),
+        "toy-equal": draw_equal_curves([equal_curves(equal, one) for one in equal.eps]),
+        "toy-plateaus": draw_plateaus(plateaus_over_eps(lengths), plateaus_over_zeta(lengths), fixed),
+    }
+    return [file for name, figure in figures.items() for file in save(figure, out / name)]
+
+
+def check_grid(eps: Sequence[float]) -> tuple[float, ...]:
+    """One to six different values in (0, 1], largest first."""
+    values = tuple(eps)
+    for value in values:
+        check_eps(value)
+    if not 1 <= len(values) <= MOST_EPS or len(set(values)) < len(values):
+        shown = ", ".join(f"{value:g}" for value in values) or "none"
+        raise ValueError(f"eps must be 1 to {MOST_EPS} different values, got {shown}; each is one row of the figure")
+    return tuple(sorted(values, reverse=True))
+
+
+def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quick: bool = False) -> ToyReport:
+    """Every claim of the toy problem against simulation, and the four figures, written into `out`.
+
+    Args:
+        eps: the values the GD and EGD curves are drawn for; by default those of toy.toml. The claims have their own grid.
+        out: a folder; made if it is not there.
+        quick: smaller grids and samples, seconds instead of a minute.
+
+    Raises:
+        ValueError: an eps outside (0, 1], none, or more than six; `out` is a file.
+    """
+    if eps is not None:
+        check_grid(eps)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out must be a folder, got the file {out}; name another")
+    figures = draw_all(out, quick, eps)
+    claims = toy_claims(quick=quick)
+    return ToyReport(claims, summarize(claims), figures)

@@ -1,0 +1,177 @@
+"""The toy problem's figures: the theory's arrays in, a Figure out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from egalitarian.lab.report.style import CYCLE, OKABE_ITO, WIDTH, styled
+from egalitarian.lab.theory.curves import Cloud, Curve, Sweep
+from egalitarian.lab.theory.problem import ShiftedProblem
+
+LINE: dict[str, Any] = {"color": "0.25", "linewidth": 1.4}
+MARK: dict[str, Any] = {"color": "0.25", "marker": "o", "linestyle": "none", "markerfacecolor": "none"}
+
+
+@styled
+def draw_clouds(pair: Sequence[Cloud]) -> Figure:
+    """Section 3's cloud beside the appendix's: training points as circles, test points as stars, colour by label."""
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    titles = ("Section 3: training and test laws differ", "Appendix: one law")
+    for axis, cloud, title in zip(axes, pair, titles, strict=True):
+        _cloud(axis, cloud)
+        axis.set_title(title)
+    axes[0].set_ylabel(r"slow feature $x^{(2)}$")
+    handles = [
+        Line2D([], [], marker="o", linestyle="none", markerfacecolor="none", color="0.3", label="training"),
+        Line2D([], [], marker="*", linestyle="none", markersize=6, color="0.3", label="test"),
+        Line2D([], [], marker="s", linestyle="none", color=OKABE_ITO["blue"], label="$y=+1$"),
+        Line2D([], [], marker="s", linestyle="none", color=OKABE_ITO["vermillion"], label="$y=-1$"),
+        Line2D([], [], color="0.2", linewidth=1.2, label="true boundary"),
+        Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label=r"margin $\pm s$"),
+        Line2D([], [], color=OKABE_ITO["green"], linewidth=1.0, label=r"$x^\top v=0$"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1.0, handletextpad=0.4)
+    return figure
+
+
+def _cloud(axis: Axes, cloud: Cloud) -> None:
+    problem, extent = cloud.problem, 3.3
+    for points, marker, size, hollow in ((cloud.train, "o", 9, True), (cloud.test, "*", 14, False)):
+        colours = [OKABE_ITO["blue" if x >= 0 else "vermillion"] for x in points[:, 0]]
+        face = "none" if hollow else colours
+        axis.scatter(points[:, 0], points[:, 1], s=size, marker=marker, facecolors=face, edgecolors=colours, linewidths=0.5)
+    axis.axvline(0, color="0.2", linewidth=1.2)
+    if isinstance(problem, ShiftedProblem):
+        for side in (-problem.s, problem.s):
+            axis.axvline(side, color="0.2", linewidth=0.8, linestyle="--")
+    across = np.array([-1.0, 1.0]) * 1.2
+    axis.plot(across, -across / math.tan(problem.theta), color=OKABE_ITO["green"], linewidth=1.0)
+    axis.set(xlim=(-extent, extent), ylim=(-1.25, 1.25), xlabel=r"fast feature $x^{(1)}$")
+    axis.grid(visible=False)
+    corner = rf"$\varepsilon$ = {problem.eps:g}, $\theta$ = {problem.theta / math.pi:g}$\,\pi$"
+    axis.text(0.98, 0.97, corner, transform=axis.transAxes, ha="right", va="top", fontsize=7)
+
+
+@styled
+def draw_curves(rows: Sequence[Sequence[Curve]]) -> Figure:
+    """Test error of GD (left) and EGD (right) against the step, one row per eps, one colour per zeta."""
+    figure = Figure(figsize=(WIDTH, 0.7 + 2.0 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), 2, sharex="row", sharey=True, squeeze=False)
+    for line, curves in zip(axes, rows, strict=True):
+        colours = _colours(curves)
+        for curve in curves:
+            axis = line[0] if curve.method == "GD" else line[1]
+            if curve.train is not None:
+                axis.plot(curve.steps, curve.train, color=colours[curve.zeta], linewidth=0.9, linestyle=":")
+            _curve(axis, curve, colours[curve.zeta])
+        for axis, name in zip(line, ("GD", "EGD"), strict=True):
+            axis.set_title(rf"{name}, $\varepsilon$ = {curves[0].eps:g}")
+        line[0].set_ylabel("error")
+    for axis in axes[-1]:
+        axis.set_xlabel("step $k$")
+    handles = [
+        *_zetas(rows[0]),
+        *_kinds("test, theory", "test, simulation"),
+        Line2D([], [], color="0.25", linewidth=0.9, linestyle=":", label="training, theory"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.0, handlelength=1.6)
+    return figure
+
+
+@styled
+def draw_equal_curves(rows: Sequence[Sequence[Curve]]) -> Figure:
+    """The appendix: simulation against the corrected theory and against the theory as printed, one panel per eps."""
+    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    axes = figure.subplots(1, len(rows), sharey=True, squeeze=False)[0]
+    for axis, curves in zip(axes, rows, strict=True):
+        colours = _colours(curves)
+        for curve in curves:
+            if curve.printed is not None:
+                axis.plot(curve.steps, curve.printed, color=colours[curve.zeta], linewidth=1.0, linestyle="--")
+            _curve(axis, curve, colours[curve.zeta])
+        axis.set_title(rf"GD, one law, $\varepsilon$ = {curves[0].eps:g}")
+        axis.set_xlabel("step $k$")
+    axes[0].set_ylabel("test error")
+    printed = Line2D([], [], color="0.25", linewidth=1.0, linestyle="--", label="as printed")
+    handles = [*_zetas(rows[0]), *_kinds("theory, corrected", "simulation"), printed]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.0, handlelength=1.8)
+    return figure
+
+
+def _curve(axis: Axes, curve: Curve, colour: str) -> None:
+    low, high = curve.simulated.min(axis=0), curve.simulated.max(axis=0)
+    axis.fill_between(curve.marks, low, high, color=colour, alpha=0.2, linewidth=0)
+    axis.plot(curve.steps, curve.theory, color=colour)
+    axis.plot(curve.marks, curve.simulated.mean(axis=0), color=colour, **{k: v for k, v in MARK.items() if k != "color"})
+    axis.set(xscale="log", ylim=(-0.04, 1.06))
+
+
+def _colours(curves: Sequence[Curve]) -> dict[float, str]:
+    zetas = sorted({curve.zeta for curve in curves})
+    return {zeta: CYCLE[i % len(CYCLE)] for i, zeta in enumerate(zetas)}
+
+
+def _zetas(curves: Sequence[Curve]) -> list[Line2D]:
+    return [Line2D([], [], color=c, linewidth=3, label=rf"$\zeta$ = {zeta:g}") for zeta, c in _colours(curves).items()]
+
+
+def _kinds(theory: str, simulation: str) -> list[Line2D]:
+    return [Line2D([], [], **LINE, label=theory), Line2D([], [], **MARK, label=f"{simulation} (band: seeds)")]
+
+
+@styled
+def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], fixed: tuple[float, float, float]) -> Figure:
+    """Plateau length against 1/eps and against zeta: Section 3 above, the appendix below. `fixed`: eps, zeta, theta."""
+    eps, zeta, theta = fixed
+    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+    axes = figure.subplots(2, 2, sharex="col")
+    colours = {"GD": OKABE_ITO["blue"], "EGD": OKABE_ITO["orange"], "appendix": OKABE_ITO["purple"]}
+    for column, sweeps in enumerate((over_eps, over_zeta)):
+        for sweep in sweeps:
+            _sweep(axes[int(sweep.name == "appendix"), column], sweep, colours[sweep.name])
+    _guide(axes[0, 0], over_eps[0], 1.0, r"$\propto 1/\varepsilon$")
+    _guide(axes[1, 0], over_eps[2], 0.5, r"$\propto 1/\sqrt{\varepsilon}$")
+    angle = rf"$\theta$ = {theta / math.pi:g}$\,\pi$"
+    axes[0, 0].set_title(rf"Section 3, $\zeta$ = {zeta:g}, {angle}")
+    axes[0, 1].set_title(rf"Section 3, $\varepsilon$ = {eps:g}, {angle}")
+    axes[1, 0].set_title(rf"Appendix (one law), $\zeta$ = {zeta:g}, {angle}")
+    axes[1, 1].set_title(rf"Appendix (one law), $\varepsilon$ = {eps:g}, {angle}")
+    for line in axes:
+        line[0].set_ylabel(r"plateau length $k_*$, steps")
+    axes[1, 0].set_xlabel(r"$1/\varepsilon$")
+    axes[1, 1].set_xlabel(r"size of the start $\zeta$")
+    names = (("GD", "GD"), ("EGD", "EGD"), ("appendix", "GD, one law"))
+    handles = [Line2D([], [], color=colours[key], linewidth=3, label=label) for key, label in names]
+    handles += [
+        Line2D([], [], **LINE, label="theory, corrected"),
+        Line2D([], [], **LINE | {"linestyle": "--", "linewidth": 1.0}, label="as printed"),
+        Line2D([], [], **MARK, label="simulation (bars: seeds)"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), columnspacing=1.0, handlelength=1.8)
+    return figure
+
+
+def _sweep(axis: Axes, sweep: Sweep, colour: str) -> None:
+    if sweep.printed is not None:
+        axis.plot(sweep.x, sweep.printed, color=colour, linewidth=1.0, linestyle="--")
+    axis.plot(sweep.x, sweep.theory, color=colour)
+    mean = sweep.simulated.mean(axis=0)
+    bars = np.stack([mean - sweep.simulated.min(axis=0), sweep.simulated.max(axis=0) - mean])
+    axis.errorbar(sweep.x, mean, yerr=bars, fmt="o", color=colour, markerfacecolor="none", capsize=2, elinewidth=0.8)
+    axis.set(xscale="log", yscale="log")
+
+
+def _guide(axis: Axes, sweep: Sweep, exponent: float, label: str) -> None:
+    """A grey line of the given slope, above the last points, to read the order off."""
+    x = sweep.x[-3:]
+    y = 2.5 * sweep.theory[-1] * (x / x[-1]) ** exponent
+    axis.plot(x, y, color="0.5", linewidth=0.9)
+    axis.annotate(label, (x[0], y[0]), xytext=(-2, 2), textcoords="offset points", ha="right", fontsize=7, color="0.35")

@@ -1,0 +1,177 @@
+"""The arrays behind the figures: theory and simulation at the same steps, over seeds. No drawing here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from egalitarian.lab.theory import equidistribution as equal
+from egalitarian.lab.theory import theorem
+from egalitarian.lab.theory.dynamics import Quadratic, egd, gd
+from egalitarian.lab.theory.error import error_on_test, error_on_test_one_sided, error_on_train
+from egalitarian.lab.theory.moments import wedge_moments_as_printed
+from egalitarian.lab.theory.problem import EqualProblem, Problem, ShiftedProblem, start_at
+from egalitarian.lab.theory.sample import Array
+from egalitarian.lab.theory.settings import CloudSettings, CurveSettings, EqualCurveSettings, PlateauSettings
+from egalitarian.lab.theory.simulate import quadratics, simulated_errors, simulated_plateaus
+
+FINE = 400
+"""Steps of a theory line, enough to look smooth."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Training and test points of one problem, (n, 2) each; labels are the sign of the first entry."""
+
+    problem: Problem
+    train: Array
+    test: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Test error against the step k of one method from one start: theory at `steps` (K,), simulation at `marks` (M,).
+
+    `simulated` is (seeds, M), `printed` the paper's formula where it differs (None where it does not, or diverges), `train`
+    the training error's closed form.
+    """
+
+    method: Literal["GD", "EGD"]
+    eps: float
+    zeta: float
+    steps: Array
+    theory: Array
+    marks: Array
+    simulated: Array
+    printed: Array | None = None
+    train: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Plateau length against x: simulation (seeds, X), theory (X,) and the paper's formula (X,)."""
+
+    name: str
+    x: Array
+    simulated: Array
+    theory: Array
+    printed: Array | None = None
+
+
+def clouds(settings: CloudSettings) -> tuple[Cloud, Cloud]:
+    """The cloud of Section 3 and that of the appendix."""
+    rng, small = np.random.default_rng(settings.seed), 1e-3  # no step is taken
+    problems = (
+        ShiftedProblem(settings.eps, settings.theta, settings.s, small),
+        EqualProblem(settings.eps, settings.theta, small),
+    )
+    drawn = [(one, one.train(settings.points, rng)[0], one.test(settings.points, rng)[0]) for one in problems]
+    first, second = (Cloud(*each) for each in drawn)
+    return first, second
+
+
+def _grid(last: float, count: int) -> Array:
+    """Up to `count` whole steps from 1 to `last`, evenly in log k."""
+    return np.unique(np.round(np.geomspace(1, max(last, 10.0), count)))
+
+
+def shift_curves(settings: CurveSettings, eps: float) -> list[Curve]:
+    """GD and EGD at one eps, every zeta, on the same training and test samples."""
+    problem = ShiftedProblem(eps, settings.theta, settings.s, settings.eta)
+    key = (settings.seed, round(1 / eps))
+    trained = quadratics(problem, settings.samples, settings.seeds, (*key, 0))
+    tests = [problem.test(settings.test_points, np.random.default_rng([*key, 1, i]))[0] for i in range(settings.seeds)]
+    starts = [start_at(zeta, settings.start) for zeta in settings.zeta]
+    last = max(theorem.plateau_large(problem, start) for start in starts) + 5 / (problem.eta * eps)
+    steps, marks, curves = _grid(last, FINE), _grid(last, settings.grid), []
+    for name, method in (("GD", gd), ("EGD", egd)):
+        for zeta, start in zip(settings.zeta, starts, strict=True):
+            path = method(problem.population(), problem.rate, start, steps)
+            curves.append(
+                Curve(
+                    method="GD" if name == "GD" else "EGD",
+                    eps=eps,
+                    zeta=zeta,
+                    steps=steps,
+                    theory=error_on_test(path, eps, problem.theta),
+                    marks=marks,
+                    simulated=simulated_errors(trained, tests, problem.rate, start, marks, method),
+                    train=error_on_train(path, eps, problem.s),
+                )
+            )
+    return curves
+
+
+def equal_curves(settings: EqualCurveSettings, eps: float) -> list[Curve]:
+    """GD where training and test law are one: simulation, the corrected theory, and the appendix as printed."""
+    problem = EqualProblem(eps, settings.theta, settings.eta)
+    key = (settings.seed, round(1 / eps))
+    trained = quadratics(problem, settings.samples, settings.seeds, (*key, 0))
+    tests = [problem.test(settings.test_points, np.random.default_rng([*key, 1, i]))[0] for i in range(settings.seeds)]
+    starts = [start_at(zeta, settings.start) for zeta in settings.zeta]
+    printed = wedge_moments_as_printed(eps, problem.theta)
+    stable = abs(equal.factors(printed, problem.eta)[0]) < 1
+    last = 30 / (problem.eta * eps)
+    steps, marks, curves = _grid(last, FINE), _grid(last, settings.grid), []
+    for zeta, start in zip(settings.zeta, starts, strict=True):
+        as_printed = error_on_test_one_sided(equal.path(printed, problem.eta, start, steps), eps, problem.theta)
+        curves.append(
+            Curve(
+                method="GD",
+                eps=eps,
+                zeta=zeta,
+                steps=steps,
+                theory=error_on_test(equal.gd_path(problem, start, steps), eps, problem.theta),
+                marks=marks,
+                simulated=simulated_errors(trained, tests, problem.rate, start, marks),
+                printed=as_printed if stable else None,
+            )
+        )
+    return curves
+
+
+def plateaus_over_eps(settings: PlateauSettings) -> list[Sweep]:
+    """k_* of GD and EGD (Section 3) and of GD in the appendix, from one start, against 1/eps."""
+    cells = [(eps, settings.fixed_zeta) for eps in settings.eps]
+    return _sweeps(settings, cells, 1 / np.array(settings.eps))
+
+
+def plateaus_over_zeta(settings: PlateauSettings) -> list[Sweep]:
+    """The same at one eps, against |w(0)|."""
+    cells = [(settings.fixed_eps, zeta) for zeta in settings.zeta]
+    return _sweeps(settings, cells, np.array(settings.zeta))
+
+
+def _sweeps(settings: PlateauSettings, cells: list[tuple[float, float]], x: Array) -> list[Sweep]:
+    found: dict[str, list[tuple[Array, float, float]]] = {"GD": [], "EGD": [], "appendix": []}
+    drawn: dict[float, tuple[list[Quadratic], list[Quadratic]]] = {}
+    for eps, zeta in cells:
+        start = start_at(zeta)
+        shifted = ShiftedProblem(eps, settings.theta, settings.s, settings.eta)
+        equals = EqualProblem(eps, settings.theta, settings.eta)
+        if eps not in drawn:
+            drawn[eps] = (_trained(shifted, settings, 0), _trained(equals, settings, 1))
+        large = theorem.plateau_large_as_printed(shifted, start)
+        lengths = simulated_plateaus(drawn[eps][0], gd, shifted, start)
+        found["GD"].append((lengths, theorem.plateau(shifted, start), large))
+        lengths = simulated_plateaus(drawn[eps][0], egd, shifted, start)
+        found["EGD"].append((lengths, theorem.plateau_egd(shifted, start), math.nan))
+        boxed = equal.plateau_as_printed(equals, start, equals.moments)
+        lengths = simulated_plateaus(drawn[eps][1], gd, equals, start)
+        found["appendix"].append((lengths, equal.plateau(equals, start), boxed))
+    return [_sweep(name, x, rows) for name, rows in found.items()]
+
+
+def _trained(problem: Problem, settings: PlateauSettings, which: int) -> list[Quadratic]:
+    return quadratics(problem, settings.samples, settings.seeds, (settings.seed, round(1 / problem.eps), which))
+
+
+def _sweep(name: str, x: Array, rows: list[tuple[Array, float, float]]) -> Sweep:
+    simulated, theory, printed = zip(*rows, strict=True)
+    told = np.array(printed)
+    # a printed length below one step is no plateau: nothing to draw on a logarithmic axis
+    shown = np.where(told > 1, told, np.nan)
+    return Sweep(name, x, np.stack(simulated, axis=1), np.array(theory), None if np.isnan(shown).all() else shown)

@@ -15,23 +15,24 @@ egalitarian {version}: egalitarian gradient descent for PyTorch. The library is 
 
     import egalitarian as eg
     egd = eg.attach(optimizer, model)
+
+The lab's commands (grok, list, show, run, report, check, toy) need {missing}:
+    pip install 'egalitarian[lab]'
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
+    if not missing:
+        from egalitarian.lab.cli import main as lab
+
+        return lab(arguments)
     if arguments == ["--version"]:
         print(f"egalitarian {egalitarian.__version__}")
         return 0
     asked_for_help = arguments in ([], ["-h"], ["--help"])
-    out = sys.stdout if asked_for_help else sys.stderr
-    print(USAGE.format(version=egalitarian.__version__), file=out)
-    if not asked_for_help:
-        print(f"egalitarian: this version has no command {arguments[0]!r}.", file=out)
-    print("The lab's commands (grok, run, report) come with a later version.", file=out)
-    missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"They will need {', '.join(missing)}:\n    pip install 'egalitarian[lab]'", file=out)
+    print(USAGE.format(version=egalitarian.__version__, missing=", ".join(missing)), file=sys.stdout if asked_for_help else sys.stderr)
     return 0 if asked_for_help else 2
 
 

@@ -93,4 +93,7 @@ def a_snapshot(epoch: int, direction: np.ndarray) -> dict[str, Any]:
     values = np.geomspace(0.1 / (1 + epoch) ** 0.3, 0.0005 / (1 + epoch) ** 0.5, SPECTRUM)
     turn = math.log1p(epoch)
     displacement = 3 * (turn * direction[0] + math.sin(turn) * direction[1])
-    return {"singular_values": [float(f"{value:.6g}") for value in values], "displacement": encode(torch.tensor(displacement))}
+    return {
+        "singular_values": [float(f"{value:.6g}") for value in values],
+        "displacement": encode(torch.tensor(displacement)),
+    }

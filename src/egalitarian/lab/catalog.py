@@ -7,6 +7,7 @@ Methods take from `[optim]` what they do not set themselves, and `hidden` takes 
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -39,11 +40,13 @@ def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) ->
     chosen = set(methods)
     for change in changes:
         _change(table, change, chosen)
+    optim = table.pop("optim", {})
+    if not isinstance(optim, dict):
+        raise SpecError(f"{where}: optim must be a table, got {optim!r}; write [optim] and its keys below")
     for method in _methods(table).values():
-        method["optim"] = _merged(table.get("optim", {}), method.get("optim", {}))
+        method["optim"] = _over(optim, method.get("optim", {}))
         if "hidden" in method:
-            method["hidden"] = _merged(method["optim"], method["hidden"])
-    table.pop("optim", None)
+            method["hidden"] = _over(method["optim"], method["hidden"])
     task_file = table.get("task", {}).pop("file", None) if isinstance(table.get("task"), dict) else None
     if task_file is not None:
         _run_file(Path(name).parent / task_file)
@@ -64,8 +67,8 @@ def _shipped() -> dict[str, Any]:
     return {item.name.removesuffix(".toml"): item for item in folder.iterdir() if item.name.endswith(".toml")}
 
 
-def _table(name: str, child: str = "") -> Table:
-    """The file's table, over those it extends."""
+def _table(name: str, children: tuple[str, ...] = ()) -> Table:
+    """The file's table, over those it extends; `children` are the files that build on it."""
     if name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
@@ -73,7 +76,7 @@ def _table(name: str, child: str = "") -> Table:
         text = path.read_text()
     else:
         shipped = _shipped()
-        if name not in shipped or name.startswith("_") and not child:
+        if name not in shipped or name.startswith("_") and not children:
             known = [each for each in shipped if not each.startswith("_")]
             hint = nearest(name, known) or "see `egalitarian list`"
             raise SpecError(f"experiment must be one of the lab's or a .toml file, got {name!r}; {hint}")
@@ -85,10 +88,17 @@ def _table(name: str, child: str = "") -> Table:
     base = table.pop("extends", None)
     if base is None:
         return table
-    if base == child:
-        raise SpecError(f"extends must not go round in a circle, got {name} and {base}; take one out")
+    if not isinstance(base, str):
+        raise SpecError(f"extends must be the name of an experiment or a file, got {base!r} in {name}; write it so")
     nested = str(Path(name).parent / base) if name.endswith(".toml") and base.endswith(".toml") else base
-    return _merged(_table(nested, child=name), table)
+    if nested in (*children, name):
+        raise SpecError(f"extends must not go round in a circle, got {base!r} in {name}; take it out")
+    return _merged(_table(nested, (*children, name)), table)
+
+
+def _over(under: Any, over: Any) -> Any:
+    """Merged where both are tables; what is not one is left to be refused by name."""
+    return _merged(under, over) if isinstance(under, Mapping) and isinstance(over, Mapping) else over
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
@@ -97,8 +107,7 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
         return dict(over)
     merged = dict(under)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if both else value
+        merged[key] = _over(merged.get(key), value)
     return merged
 
 
@@ -124,6 +133,8 @@ def _put(table: Table, path: list[str], value: Any, key: str) -> None:
     for step in path[:-1]:
         try:
             place = place[int(step)] if isinstance(place, list) else place.setdefault(step, {})
+        except AttributeError:
+            break
         except (ValueError, IndexError):
             raise SpecError(f"{key} must lead to a setting, got nothing at {step!r}; see `egalitarian show`") from None
     if not isinstance(place, dict):
@@ -143,10 +154,12 @@ def _run_file(path: Path) -> None:
     """A user's task: the file registers it by subclassing `Task`."""
     if not path.is_file():
         raise SpecError(f"task.file must be a Python file beside the experiment's, got {path}; see docs/lab.md")
-    found = importlib.util.spec_from_file_location(path.stem, path)
+    found = importlib.util.spec_from_file_location(f"egalitarian_task_{path.stem}", path)
     assert found is not None
     assert found.loader is not None
-    found.loader.exec_module(importlib.util.module_from_spec(found))
+    module = importlib.util.module_from_spec(found)
+    sys.modules[module.__name__] = module  # where dataclasses and type hints look names up
+    found.loader.exec_module(module)
 
 
 def _order_of_the_paper(name: str) -> tuple[int, str]:

@@ -135,7 +135,7 @@ def plain(value: Any, of: typing.Callable[[Settings], Any]) -> Any:
 
 
 def _chosen(of: type[Kind], name: Any, where: str) -> type[Any]:
-    if name not in of.kinds:
+    if not isinstance(name, str) or name not in of.kinds:
         hint = nearest(str(name), of.kinds) or f"one of {', '.join(sorted(of.kinds))}"
         raise SpecError(f"{_at(where, 'name')} must be a known {of.__name__.lower()}, got {name!r}; {hint}")
     return of.kinds[name]
@@ -144,7 +144,7 @@ def _chosen(of: type[Kind], name: Any, where: str) -> type[Any]:
 def _read_value(hint: Any, value: Any, where: str) -> Any:
     """Nested tables become settings; everything else is left to the settings' own check."""
     for option in _options(hint):
-        if isinstance(option, type) and issubclass(option, Settings):
+        if isinstance(option, type) and issubclass(option, Settings) and value is not None:
             return value if isinstance(value, option) else read(option, value, where)
         if get_origin(option) is Mapping and isinstance(value, Mapping):
             inner = get_args(option)[1]

@@ -66,6 +66,9 @@ class Optim(Settings):
         super().__post_init__()
         if self.momentum and self.optimizer not in ("sgd", "muon", "rmsprop"):
             raise SpecError(f"momentum must be 0 for {self.optimizer}, got {self.momentum:g}; use betas")
+        if self.nesterov and (not self.momentum or self.optimizer not in ("sgd", "muon")):
+            why = f"for {self.optimizer}" if self.momentum else "without momentum"
+            raise SpecError(f"nesterov must be false {why}, got true; it is a kind of momentum of sgd and muon")
         if len(self.betas) != 2:
             raise SpecError(f"betas must be two numbers, got {list(self.betas)}; for example [0.9, 0.999]")
 
@@ -146,6 +149,8 @@ class Method(Settings):
     """Test accuracy past which the transforms are off, as the authors do it; None: never."""
     epochs: int = setting(least=1, meaning=False)
     """The budget of a seed that does not pass the threshold."""
+    by_default: bool = setting(True, meaning=False)
+    """Whether `egalitarian run` trains it when no method is named."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
 from egalitarian.lab.report.contents import Contents, TablePlan, load_contents
-from egalitarian.lab.report.counts import Count, measured, number, times
+from egalitarian.lab.report.counts import Count, measured, times
 from egalitarian.lab.report.gains import FEWEST, AverageGain, average_gain
 from egalitarian.lab.report.gather import Gathered, gather
 from egalitarian.lab.report.render import Value
@@ -38,6 +38,8 @@ class Verdict:
     passed: int
     kind: Kind
     verdict: str
+    aside: bool
+    """Whether the experiment is not the one the paper's number is of: its text read literally, or a user's own."""
 
     def record(self) -> dict[str, Value]:
         """As plain values, for a file."""
@@ -71,29 +73,31 @@ def judge(contents: Contents, gathered: Gathered) -> list[Verdict]:
     for experiment in gathered.experiments:
         if gathered.named or experiment.name in run or contents.has(experiment.name, numbered=True):
             for method, claim in experiment.claims.items():
-                cells += _cells(gathered, experiment, method, claim, contents.paper.hardware)
+                cells += _cells(gathered, experiment, method, claim, contents)
     for table in contents.tables:
         cells += _gain_cells(gathered, table, contents.paper.hardware)
     return cells
 
 
-def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim, hardware: str) -> Iterator[Verdict]:
+def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim, contents: Contents) -> Iterator[Verdict]:
     seeds = gathered.of(experiment.name, method)
     found, cost = estimate(seeds), cost_of(seeds)
-    where = (claim.table, experiment.name, method)
+    aside = not contents.has(experiment.name, numbered=True)
+    where = (f"{claim.table}: {experiment.title}" if aside else claim.table, experiment.name, method)
     counts = (found.n, found.passed)
     if claim.epochs is not None:
         kind, verdict = judge_epochs(claim, found)
         median = "" if found.median is None else str(found.median)
-        yield Verdict(*where, "epochs", str(claim.epochs), median, found.spread, *counts, kind, verdict)
-    elsewhere = ("other hardware", f"other hardware: {hardware} against {cost.place}") if cost else ("not run", "not run")
+        yield Verdict(*where, "epochs", str(claim.epochs), median, found.spread, *counts, kind, verdict, aside)
+    elsewhere = f"other hardware: {contents.paper.hardware}; ours {cost.place if cost else 'not run'}"
     if claim.seconds is not None:
         seconds = seconds_of(found, cost)
         ours = "" if seconds is None else measured(seconds)
-        yield Verdict(*where, "seconds", str(claim.seconds), ours, "", *counts, *elsewhere)  # type: ignore[arg-type]
+        yield Verdict(*where, "seconds", str(claim.seconds), ours, "", *counts, "other hardware", elsewhere, aside)
     if claim.ms_per_epoch is not None:
         ours = "" if cost is None else measured(cost.ms_per_epoch)
-        yield Verdict(*where, "ms per epoch", str(claim.ms_per_epoch), ours, "", *counts, *elsewhere)  # type: ignore[arg-type]
+        milliseconds = str(claim.ms_per_epoch)
+        yield Verdict(*where, "ms per epoch", milliseconds, ours, "", *counts, "other hardware", elsewhere, aside)
 
 
 def judge_epochs(claim: Claim, found: Estimate) -> tuple[Kind, str]:
@@ -124,9 +128,9 @@ def place(paper: float, low: Count, high: Count) -> tuple[bool, str]:
     """(whether inside, in words) for a value and a spread whose ends may be bounds."""
     ends = f"[{low}, {high}]"
     if paper < low.least:
-        return False, f"outside: {100 * (1 - paper / low.least):.0f} % below the spread {ends}"
+        return False, f"outside: {100 * (1 - paper / low.least):.2g} % below the spread {ends}"
     if paper > high.most:
-        return False, f"outside: {100 * (paper / high.most - 1):.0f} % above the spread {ends}"
+        return False, f"outside: {100 * (paper / high.most - 1):.3g} % above the spread {ends}"
     return True, "inside the spread"
 
 
@@ -134,20 +138,16 @@ def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator
     for plan in table.gains:
         gain = average_gain(gathered, plan, table.experiments)
         spread = "–".join(f"{end:.1f}" for end in gain.spread) if gain.spread else ""
-        where = (table.number, "average", plan.name)
+        where, counts = (table.number, "average", plan.name), (gain.n, len(gain.counted))
         if plan.epochs is not None:
             ours = times(gain.epochs) if gain.epochs else ""
             kind, verdict = _judge_gain(plan.epochs, gain)
-            yield Verdict(
-                *where, "gain in epochs", times(plan.epochs), ours, spread, gain.n, len(gain.counted), kind, verdict
-            )
+            yield Verdict(*where, "gain in epochs", times(plan.epochs), ours, spread, *counts, kind, verdict, False)
         if plan.seconds is not None:
             ours = times(gain.seconds) if gain.seconds else ""
-            kind = "other hardware" if gain.seconds else "not run"
-            verdict = f"other hardware: the paper's is of a {hardware}" if gain.seconds else "not run on one platform"
-            yield Verdict(
-                *where, "gain in seconds", times(plan.seconds), ours, "", gain.n, len(gain.counted), kind, verdict
-            )
+            verdict = f"other hardware: {hardware}" + ("" if gain.seconds else "; ours not run on one platform")
+            paper = times(plan.seconds)
+            yield Verdict(*where, "gain in seconds", paper, ours, "", *counts, "other hardware", verdict, False)
 
 
 def _judge_gain(paper: float, gain: AverageGain) -> tuple[Kind, str]:
@@ -171,15 +171,22 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
-def tally(verdicts: Sequence[Verdict]) -> dict[str, int]:
+def tally(verdicts: Sequence[Verdict], *, aside: bool = False) -> dict[str, int]:
     """How many verdicts there are of each kind, of cells that can be compared."""
-    kinds = [verdict.kind for verdict in verdicts if verdict.measure in ("epochs", "gain in epochs")]
-    return {kind: kinds.count(kind) for kind in dict.fromkeys(sorted(kinds))}
+    compared = [verdict for verdict in verdicts if verdict.measure in ("epochs", "gain in epochs")]
+    kinds = [verdict.kind for verdict in compared if verdict.aside == aside]
+    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
-    """12 inside, 3 outside, ...; wall-clock cells apart."""
-    comparable = tally(verdicts)
-    clocks = len(verdicts) - sum(comparable.values())
-    said = ", ".join(f"{number(count)} {kind}" for kind, count in comparable.items()) or "no cells"
-    return f"{said}; and {clocks} wall-clock cells of other hardware" if clocks else said
+    """53 inside, 6 outside, ...; wall-clock cells apart, and those that are not of the paper's own settings."""
+
+    def said(counts: dict[str, int]) -> str:
+        return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+
+    parts = [said(tally(verdicts)) or "none asked for"]
+    aside = tally(verdicts, aside=True)
+    clocks = sum(verdict.kind == "other hardware" for verdict in verdicts)
+    parts += [f"on other settings than its own (its text read literally): {said(aside)}"] if aside else []
+    parts += [f"{clocks} wall-clock cells are of other hardware"] if clocks else []
+    return "; ".join(parts)

@@ -9,25 +9,33 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, mark, panel_title, present, say_missing
+from egalitarian.lab.report.lines import (
+    band,
+    draw_band,
+    labels,
+    legend,
+    look,
+    mark,
+    new_figure,
+    note,
+    panel_title,
+    present,
+)
 from egalitarian.lab.report.statistics import Estimate, estimate
-from egalitarian.lab.report.style import WIDTH, styled
+from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
-FEW = 4
-"""Methods whose legend fits into one line."""
 CAPTION = (
     "Test accuracy (solid) and training accuracy (dashed): the median over seeds, with the middle half of them as a band. "
     "A seed stops soon after it passes the threshold (dotted) and counts at its last value from then on; a line ends when "
     "half of the seeds have stopped. The mark is the median epoch of passing (the axis counts from 1). Where not all seeds "
-    "pass, the legend says how many do, panel by panel; an asterisk: some are unfinished."
+    "pass, the legend says how many do, panel by panel (–: not run; *: some are unfinished)."
 )
 
 
 @styled
 def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    lines = 1 if len(methods) <= FEW else -(-(len(methods) + 2) // 3)
-    figure = Figure(figsize=(WIDTH, 2.4 + 0.15 * lines), layout="constrained")
+    figure = new_figure(len(experiments), 2.4)
     axes = figure.subplots(1, len(experiments), sharey=True, squeeze=False)[0]
     for axis, experiment in zip(axes, experiments, strict=True):
         _panel(axis, gathered, experiment, methods)
@@ -39,12 +47,12 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
     )
     named = labels(experiments, methods)
     named = {method: title + _passing(gathered, experiments, method) for method, title in named.items()}
-    legend(figure, named, *kinds, columns=None if lines == 1 else 3)
+    legend(figure, named, *kinds)
     return figure
 
 
 def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
-    shown, missing = present(gathered, experiment, methods)
+    shown, _ = present(gathered, experiment, methods)
     threshold = experiment.measure.threshold
     axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
     curves = gathered.curves
@@ -58,17 +66,23 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
         passing = estimate(seeds).median
         if passing is not None and not passing.sign:
             mark(axis, passing.value + 1, threshold, drawn)
-    say_missing(axis, missing, shown)
+    if not shown:
+        note(axis, "not run")
     axis.set(xscale="log", ylim=(-0.03, 1.04), xlabel="epoch")
 
 
 def _passing(gathered: Gathered, experiments: Sequence[Experiment], method: str) -> str:
-    """How many seeds pass in each panel, unless all do."""
-    found = [estimate(gathered.of(experiment.name, method)) for experiment in experiments]
-    if all(one.passed == one.n for one in found):
+    """How many seeds pass in each panel, unless all do in all."""
+    found = [estimate(gathered.of(experiment.name, method)) for experiment in experiments if method in experiment.methods]
+    if not any(one.n for one in found):
+        return " (not run)"
+    if all(one.n and one.passed == one.n for one in found):
         return ""
-    return f" ({', '.join(map(_fraction, found))})"
+    sizes = {one.n for one in found if one.n}
+    if len(sizes) == 1:
+        return f" ({', '.join(_passed(one) for one in found)} of {sizes.pop()})"
+    return f" ({', '.join(_passed(one) + (f'/{one.n}' if one.n else '') for one in found)})"
 
 
-def _fraction(found: Estimate) -> str:
-    return f"{found.passed}/{found.n}{'*' if found.unfinished else ''}" if found.n else "–"
+def _passed(found: Estimate) -> str:
+    return f"{found.passed}{'*' if found.unfinished else ''}" if found.n else "–"

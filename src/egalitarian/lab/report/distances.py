@@ -9,9 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, mark, panel_title, present, say_missing
+from egalitarian.lab.report.lines import (
+    band,
+    draw_band,
+    labels,
+    legend,
+    look,
+    mark,
+    new_figure,
+    panel_title,
+    present,
+    say_missing,
+)
 from egalitarian.lab.report.statistics import estimate
-from egalitarian.lab.report.style import WIDTH, styled
+from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
 MEASURES = {"distance": "distance from start", "weight_norm": "norm of weights"}
@@ -24,7 +35,7 @@ CAPTION = (
 
 @styled
 def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    figure = new_figure(len(experiments), 3.6)
     axes = figure.subplots(len(MEASURES), len(experiments), sharex="col", squeeze=False)
     for column, experiment in zip(axes.T, experiments, strict=True):
         shown, missing = present(gathered, experiment, methods)
@@ -39,7 +50,7 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
     for axis, words in zip(axes[:, 0], MEASURES.values(), strict=True):
         axis.set_ylabel(words)
     figure.align_ylabels(axes[:, 0])
-    legend(figure, labels(experiments, methods), columns=min(len(methods), 5))
+    legend(figure, labels(experiments, methods))
     return figure
 
 

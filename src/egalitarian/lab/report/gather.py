@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -20,6 +21,9 @@ from egalitarian.lab.store import Store, Stored, StoreError
 
 State = Literal["passed", "not passed", "diverged", "unfinished"]
 KEY = ["experiment", "method", "seed"]
+PARTS = ("version", "task.", "model.", "training.", "settings.optim.", "settings.hidden", "settings.transform",
+         "settings.targets", "settings.decay", "settings.until")  # fmt: skip
+"""Of a stored spec: all that decides a run's numbers."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,8 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
         try:
             summary, reading = _summary(stored, loaded.get(stored.folder.parent.parent.name))
         except (StoreError, LookupError, TypeError, ValueError, AttributeError) as error:
-            told = str(error) if isinstance(error, StoreError) else f"spec.json must be as the lab wrote it, got {error!r}"
-            warnings.append(told.replace(f"{store.root}/", ""))
+            told = error if isinstance(error, StoreError) else f"{stored.folder} must be as the lab wrote it, got {error!r}"
+            warnings.append(str(told).replace(f"{store.root}/", ""))
             continue
         if summary.differs:
             variants.append(summary)
@@ -115,21 +119,19 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
 def _in_order(store: Store, asked: dict[str, Experiment] | None) -> Iterator[Stored]:
     """By experiment, method, seed and id; of the experiments asked for."""
 
-    def key(stored: Stored) -> tuple[str, str, int, str]:
-        seed = stored.folder.name.removeprefix("seed-").partition("-")[0]
-        return (*stored.folder.parts[-3:-1], int(seed) if seed.isdigit() else 0, stored.folder.name)  # type: ignore[return-value]
+    def key(folder: Path) -> tuple[Path, int, str]:
+        seed = folder.name.split("-")[1]
+        return folder.parent, int(seed) if seed.isdigit() else 0, folder.name
 
-    for stored in sorted(store.all(), key=key):
-        if asked is None or stored.folder.parent.parent.name in asked:
-            yield stored
+    for folder in sorted((path for path in store.root.glob("*/*/seed-*") if path.is_dir()), key=key):
+        if asked is None or folder.parent.parent.name in asked:
+            yield Stored(folder)
 
 
 def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Reading]:
-    spec = stored.spec
-    run = None
-    if experiment is not None and spec["method"] in experiment.methods:
-        run = Run(experiment, spec["method"], spec["seed"])
-    differs = "" if run is not None and run.id == spec["id"] else _differences(spec, experiment, run)
+    spec, method = stored.spec, stored.folder.parent.name
+    run = Run(experiment, method, spec["seed"]) if experiment is not None and method in experiment.methods else None
+    differs = _differences(spec, experiment, run, stored.folder.name)
     told = spec if run is None else run.describe()  # threshold and budget are no part of a run: today's count
     budget = told["settings"]["epochs"]
     reading = read_run(stored, told["measure"]["threshold"])
@@ -137,8 +139,8 @@ def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Re
     last = reading.last or {}
     return (
         Summary(
-            experiment=spec["experiment"],
-            method=spec["method"],
+            experiment=stored.folder.parent.parent.name,
+            method=method,
             seed=spec["seed"],
             id=spec["id"],
             state=state,
@@ -164,18 +166,20 @@ def _state(reading: Reading, budget: int) -> tuple[State, int]:
     return ("not passed" if reading.epochs >= budget else "unfinished"), reading.epochs
 
 
-def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None) -> str:
-    """What makes a stored run another than the catalogue's, in words."""
+def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: str) -> str:
+    """What makes a stored run another than the catalogue's, in words; empty where nothing does."""
     if experiment is None:
         return "an experiment that is not the lab's: name its .toml file to report on it"
     if run is None:
-        return "a method that the experiment no longer has"
+        return "a method that the experiment does not have"
     theirs, ours = dict(_leaves(spec)), dict(_leaves(run.describe()))
-    parts = ("version", "task.", "model.", "training.", "settings.")
-    names = [name for name in theirs if name.startswith(parts) and name in ours and theirs[name] != ours[name]]
-    names = [name for name in names if name not in ("settings.title", "settings.epochs")]
+    names = [name for name in theirs if name.startswith(PARTS) and theirs[name] != ours.get(name, theirs[name])]
     said = [f"{name.removeprefix('settings.')} = {theirs[name]} (catalogue: {ours[name]})" for name in names]
-    return ", ".join(said) or "another id: settings that this version does not know, or other defaults"
+    if not said and run.id != spec["id"]:
+        said = ["another id: settings that this version does not know, or other defaults"]
+    if not said and folder != f"seed-{run.seed}-{run.id}":
+        said = ["its folder has another name than the lab gave it: a copy"]
+    return ", ".join(said)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

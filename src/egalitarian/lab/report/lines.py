@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 
 from egalitarian.lab.report.gather import Gathered, Summary
 from egalitarian.lab.report.reading import is_kept
-from egalitarian.lab.report.style import CYCLE, OKABE_ITO
+from egalitarian.lab.report.style import CYCLE, OKABE_ITO, WIDTH
 from egalitarian.lab.spec import Experiment
 
 Array = NDArray[np.float64]
 SPARSE = 25
 """Points per decade of a band's edges: bands are not simplified by the SVG writer, lines are."""
+
+
+LETTER = 0.05
+"""Inches, of a legend's average letter."""
 
 
 class Look(NamedTuple):
@@ -67,7 +71,7 @@ class Band(NamedTuple):
 
 
 def band(curves: pd.DataFrame, seeds: Sequence[Summary], measure: str, *, hold: bool = False) -> Band:
-    """Over the seeds of one method: the median while half of them or more are in training, the quartiles while a quarter is.
+    """Over the seeds of one method: the median while half of them are still in training, the quartiles while a quarter is.
 
     Seeds stop soon after they pass, at different epochs, so that the seeds left over are the slow ones. With `hold`, one
     that has passed counts at its last value from then on: for an accuracy its rank is right, as that lies above the rest.
@@ -137,17 +141,26 @@ def say_missing(axis: Axes, missing: Sequence[str], shown: Sequence[str]) -> Non
         axis.text(0.03, 0.03, text, transform=axis.transAxes, va="bottom", fontsize=6, color="0.4")
 
 
-def legend(figure: Figure, labels: Mapping[str, str], *more: Line2D, columns: int | None = None) -> None:
-    """Below the panels: the methods by their labels, then what lines and marks mean."""
+def legend(figure: Figure, labels: Mapping[str, str], *more: Line2D) -> None:
+    """Below the panels: the methods by their labels, then what lines and marks mean. The figure grows by its height."""
     methods = list(labels)
     handles = [
         Line2D([], [], color=look(name, methods).colour, marker=look(name, methods).marker, label=label)
         for name, label in labels.items()
     ]
     handles += more
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns or len(handles), columnspacing=1.2, handlelength=2
-    )
+    columns = _columns([len(str(handle.get_label())) for handle in handles], figure.get_figwidth())
+    figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(handles) // columns))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2)
+
+
+def _columns(lengths: Sequence[int], width: float) -> int:
+    """As many columns as fit, for labels of so many letters, filled one column after the other."""
+    for columns in range(len(lengths), 1, -1):
+        longest = [max(part) for part in np.array_split(lengths, columns)]
+        if sum(LETTER * length + 0.5 for length in longest) <= width:
+            return columns
+    return 1
 
 
 def labels(experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[str, str]:
@@ -156,6 +169,11 @@ def labels(experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[st
     return {method: titles[method] for method in methods if method in titles}
 
 
+def new_figure(panels: int, height: float) -> Figure:
+    """As wide as so many panels side by side need, at most a page's text; `height` without the legend's."""
+    return Figure(figsize=({1: 4.0, 2: 5.4}.get(panels, WIDTH), height), layout="constrained")
+
+
 def panel_title(experiment: Experiment, panels: int) -> str:
     """In as many lines as a panel's width needs."""
-    return textwrap.fill(experiment.title, max(20, 84 // panels))
+    return textwrap.fill(experiment.title, {1: 44, 2: 36, 3: 24}.get(panels, 20))

@@ -73,7 +73,8 @@ class Reading:
 
 def read_run(stored: Stored, threshold: float) -> Reading:
     """Raises StoreError for what was cut or edited."""
-    records = [record for record in _patiently(stored.records) if "snapshot" not in record]
+    lines = _patiently(lambda: _vouched(stored))
+    records = json.loads(b"[" + b",".join(line for line in lines if b'"snapshot"' not in line) + b"]")
     accuracies = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
     past = (record["epoch"] for record in records if (record["test_accuracy"] or 0) > threshold)
     last = records[-1] if records else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,9 +76,20 @@ def latex(table: Table) -> str:
     """A `table` environment for booktabs; notes follow the caption."""
     width = len(table.columns)
     caption = f"{table.title} (the paper's {table.number})" if table.number else table.title
-    lines = ["% \\usepackage{booktabs}", "\\begin{table}", "\\centering", "\\small", f"\\caption{{{escaped(caption)}.}}"]
-    lines += [f"\\label{{tab:{table.name}}}", f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}", "\\toprule"]
-    lines += [_latex_row(table.columns), "\\midrule"]
+    lines = [
+        "% \\usepackage{booktabs}",
+        "\\begin{table}",
+        "\\centering",
+        "\\footnotesize",
+        f"\\caption{{{escaped(caption)}.}}",
+    ]
+    lines += [
+        "\\setlength{\\tabcolsep}{4pt}",
+        f"\\label{{tab:{table.name}}}",
+        f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+        "\\toprule",
+    ]
+    lines += [" & ".join(map(_latex_heading, table.columns)) + " \\\\", "\\midrule"]
     for place, block in enumerate(table.blocks):
         if place:
             lines.append("\\midrule")
@@ -94,6 +106,12 @@ def latex(table: Table) -> str:
 
 def _latex_row(cells: Sequence[str]) -> str:
     return " & ".join(map(escaped, cells)) + " \\\\"
+
+
+def _latex_heading(text: str) -> str:
+    """In several lines where it has several parts."""
+    parts = [escaped(part) for part in re.split("[,:] ", text)]
+    return parts[0] if len(parts) == 1 else "\\shortstack[r]{" + " \\\\ ".join(parts) + "}"
 
 
 ESCAPES = {

@@ -11,24 +11,24 @@ from matplotlib.figure import Figure
 
 from egalitarian.lab.measure import CUT
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import Array, band, draw_band, labels, legend, look, note, present
-from egalitarian.lab.report.style import WIDTH, styled
+from egalitarian.lab.report.lines import Array, band, draw_band, labels, legend, look, new_figure, note, present
+from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Quantiles of one spectrum: its smallest, ..., its largest singular value."""
 CAPTION = (
-    "Singular values of the hidden layer's gradient at the first batch of an epoch, before any transform: from the smallest "
-    "to the largest, their central 80 % and 50 %, and their median, each the median over seeds; values within rounding noise "
-    "are left out. EGD makes all of them 1 (dashed). Right: the condition number, the median over seeds still in training and "
-    "the middle half of them as a band."
+    "Singular values of the hidden layer's gradient at the first batch of an epoch, before any transform: from the "
+    "smallest to the largest, their central 80 % and 50 %, and their median, each the median over seeds; values within "
+    "rounding noise are left out. EGD makes all of them 1 (dashed). Right: the condition number, the median over seeds "
+    "still in training, with the middle half of them as a band."
 )
 
 
 @styled
 def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
     """One row per experiment: a fan for each method, and the condition numbers."""
-    figure = Figure(figsize=(WIDTH, 0.5 + 2.2 * len(experiments)), layout="constrained")
+    figure = new_figure(len(methods) + 1, 0.2 + 2.2 * len(experiments))
     for row, experiment in enumerate(experiments):
         shown, _ = present(gathered, experiment, methods)
         first: Axes | None = None

@@ -12,15 +12,15 @@ from matplotlib.lines import Line2D
 
 from egalitarian.lab.measure import SKETCH
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import Array, labels, legend, look, note, panel_title, present, say_missing
-from egalitarian.lab.report.style import WIDTH, styled
+from egalitarian.lab.report.lines import Array, labels, legend, look, new_figure, note, panel_title, present, say_missing
+from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
 CAPTION = (
     "Displacement of all weights from the start in its two main directions, for one seed: the same start and data for "
-    "every method; about ten points per decade of epochs, the star where test accuracy passes the threshold. The axes are of one "
-    f"PCA of all paths of a panel, made from a count sketch of the weights with {SKETCH} buckets (distances right to about "
-    "3 %); each says its share of the variance."
+    "every method; about ten points per decade of epochs, the star at the one nearest to passing the threshold. The axes "
+    f"are of one PCA of all paths of a panel, made from a count sketch of the weights with {SKETCH} buckets (inner "
+    "products right to about 3 %); each says its share of the variance."
 )
 
 
@@ -43,7 +43,7 @@ class Plane(NamedTuple):
 
 @styled
 def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    figure = new_figure(len(experiments), 2.6)
     axes = figure.subplots(1, len(experiments), squeeze=False)[0]
     for axis, experiment in zip(axes, experiments, strict=True):
         shown, missing = present(gathered, experiment, methods)
@@ -59,7 +59,7 @@ def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], met
         Line2D([], [], marker="o", linestyle="none", color="0.25", markersize=5, label="start"),
         Line2D([], [], marker="*", linestyle="none", color="0.25", markersize=8, label="passes the threshold"),
     )
-    legend(figure, labels(experiments, methods), *marks, columns=min(len(methods) + 2, 5))
+    legend(figure, labels(experiments, methods), *marks)
     return figure
 
 

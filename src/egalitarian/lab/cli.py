@@ -1,0 +1,177 @@
+"""The command line: parsing and printing only."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from egalitarian import __version__
+from egalitarian.lab import catalog, choices, shows
+from egalitarian.lab.grok import compare
+from egalitarian.lab.listeners import Display, Several, TensorBoard
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.store import Store, StoreError
+from egalitarian.lab.sweep import Interrupted, Listener, Stop, sweep
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Egalitarian gradient descent: the paper's experiments, with seeds, spread and fair baselines.",
+    epilog="Start with [bold]egalitarian grok[/bold]. Every command has its own --help.",
+)
+
+Runs = Annotated[Path, typer.Option("--runs", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")]
+Seeds = Annotated[str, typer.Option("--seeds", help="Seeds: 0-7, or 0,2,5. All are trained as one.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads. These networks are small: more seldom helps.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: optim.lr=0.5, task.modulus=31.")
+]
+Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from `egalitarian list`, or a TOML file.")]
+
+
+@app.command()
+def grok(
+    experiment: Name = "addition-97",
+    methods: Annotated[str, typer.Option("--methods", help="Comma-separated; see `egalitarian show`.")] = "",
+    seeds: Seeds = "0",
+    device: Device = "auto",
+    threads: Threads = 1,
+    full: Annotated[bool, typer.Option("--full", help="Let the slow methods run until they grok, too.")] = False,
+    changes: Changes = None,
+    runs: Runs = Path("runs"),
+    picture: Annotated[Path | None, typer.Option("--picture", help="Where to draw; default grok-EXPERIMENT.png.")] = None,
+) -> None:
+    """Watch networks grok: EGD beside SGD, live, with a table and a picture at the end.
+
+    Plain SGD needs thousands of epochs; without --full it gets three times what EGD needed, which the table says.
+    Everything is stored: Ctrl-C is safe, and the same command goes on where it stopped.
+    """
+    from egalitarian.lab.report.grok import draw_grok
+
+    console = Console(highlight=False)
+    names = choices.words(methods)
+    chosen = catalog.load(experiment, changes or (), names)
+    store, place, numbers = Store(runs), choices.device(device, threads), choices.seeds(seeds)
+    target = picture or Path(f"grok-{chosen.name}.png")
+    shows.check_picture(target)
+    console.print(f"[bold]{chosen.title}[/bold]: epochs until test accuracy passes {chosen.measure.threshold:.0%}")
+    with Display(console) as display:
+        shown = compare(chosen, names, numbers, store, place, display, full)
+    console.print(shows.outcome(chosen, shown, store))
+    for line in shows.remarks(chosen, shown):
+        console.print(line)
+    draw_grok(store, chosen, shown, target)
+    console.print(f"Picture: [bold]{target}[/bold]   Records: {store.root}/{chosen.name}")
+
+
+@app.command("list")
+def list_experiments(runs: Runs = Path("runs")) -> None:
+    """The experiments there are, and what is stored of each."""
+    Console(highlight=False).print(shows.experiments([catalog.load(name) for name in catalog.names()], Store(runs)))
+
+
+@app.command()
+def show(experiment: Name, changes: Changes = None) -> None:
+    """Every setting of an experiment with its source, its methods, and what the paper claims."""
+    console = Console(highlight=False)
+    for part in shows.settings(catalog.load(experiment, changes or ())):
+        console.print(part)
+
+
+@app.command()
+def run(
+    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or TOML files.")],
+    method: Annotated[list[str] | None, typer.Option("--method", "-m", help="A method, or several; default: the usual ones.")] = None,
+    seeds: Seeds = "0-7",
+    changes: Changes = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Budget of each seed instead of the method's.")] = None,
+    past: Annotated[int | None, typer.Option("--past", min=0, help="Epochs to go on after the threshold is passed.")] = None,
+    runs: Runs = Path("runs"),
+    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")] = None,
+) -> None:
+    """Train and store: goes on with what is half done, skips what is stored.
+
+    A longer --epochs or --past extends a stored run. The device and the seeds that are trained together make no
+    difference to a run but rounding.
+    """
+    console = Console(highlight=False)
+    names, numbers, place = choices.several(method), choices.seeds(seeds), choices.device(device, threads)
+    loaded = [catalog.load(name, changes or (), names) for name in experiments]
+    plans = [(each, name) for each in loaded for name in shows.chosen_methods(each, names)]
+    store = Store(runs)
+    with Display(console, curves=False) as display:
+        listeners: list[Listener] = [display, *([TensorBoard(tensorboard)] if tensorboard else [])]
+        done = [
+            sweep(each, name, numbers, store, place, stop=Stop.of(each, name, epochs, past), listener=Several(listeners))
+            for each, name in plans
+        ]
+    console.print(shows.trained(done))
+
+
+@app.command()
+def report(
+    experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("results"),
+    runs: Runs = Path("runs"),
+) -> None:
+    """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains."""
+    from egalitarian.lab.report.write import write_report
+
+    written = write_report(Store(runs), out, tuple(experiments or ()))
+    shows.say_report(Console(highlight=False), written, out)
+
+
+@app.command()
+def check(
+    experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """The paper's numbers beside ours, cell by cell: median, spread, n and a verdict."""
+    from egalitarian.lab.report.check import check as judge
+
+    shows.say_verdicts(Console(highlight=False), judge(Store(runs), tuple(experiments or ())))
+
+
+@app.command()
+def toy(
+    eps: Annotated[str, typer.Option("--eps", help="Comma-separated: sizes of the weak feature for the curves.")] = "",
+    out: Annotated[Path, typer.Option("--out", help="Folder for the figures.")] = Path("toy"),
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller samples: seconds instead of a minute.")] = False,
+) -> None:
+    """The solvable problem of Section 3: simulation against theory, as printed and as corrected."""
+    from egalitarian.lab.report.toy import toy_report
+
+    shows.say_toy(Console(highlight=False), toy_report(choices.numbers("--eps", eps), out, quick))
+
+
+@app.callback(invoke_without_command=True)
+def main_options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"egalitarian {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command; a user's mistake is a message, not a traceback."""
+    try:
+        app(arguments, standalone_mode=True)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    except Interrupted:
+        print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
+        return 130
+    except (SpecError, StoreError, ImportError, ValueError) as error:
+        print(f"egalitarian: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,170 @@
+"""`write_report`: everything a store has to say, as files. The same store gives the same bytes, whenever and wherever."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from matplotlib.figure import Figure
+
+from egalitarian.lab.report import curves, distances, spectra, trajectories
+from egalitarian.lab.report.check import Verdict, judge, tally
+from egalitarian.lab.report.contents import Contents, FigurePlan, load_contents
+from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.page import Page, Picture, html, readme
+from egalitarian.lab.report.provenance import estimates, provenance, run_record, variants_table
+from egalitarian.lab.report.render import Table, latex, markdown, to_csv
+from egalitarian.lab.report.slim import slim
+from egalitarian.lab.report.style import save
+from egalitarian.lab.report.tables import build
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.store import Store
+
+Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
+T = TypeVar("T")
+
+KINDS: dict[str, tuple[Draw, str]] = {
+    "curves": (curves.draw_curves, curves.CAPTION),
+    "spectra": (spectra.draw_spectra, spectra.CAPTION),
+    "distances": (distances.draw_distances, distances.CAPTION),
+    "trajectories": (trajectories.draw_trajectories, trajectories.CAPTION),
+}
+
+
+class ReportError(RuntimeError):
+    """A report that cannot be written."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what could not be read or drawn."""
+
+    out: Path
+    paths: tuple[Path, ...]
+    verdicts: tuple[Verdict, ...]
+    runs: int
+    """That count."""
+    variants: int
+    """Stored runs of other settings: listed, not counted."""
+    warnings: tuple[str, ...]
+    """Runs that could not be read."""
+    errors: tuple[str, ...]
+    """Tables and figures that could not be made."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything could be read and made."""
+        return not self.warnings and not self.errors
+
+
+def write_report(store: Store, out: Path, experiments: Sequence[str] = ()) -> Report:
+    """Tables, figures, verdicts and a page into `out`, of the named experiments (names, or paths of TOML files) or of all.
+
+    Raises:
+        SpecError: an experiment that is neither the lab's nor a file.
+        ReportError: `out` is a file, or cannot be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise ReportError(f"out must be a folder, got the file {out}; name another with --out")
+    gathered = gather(store, experiments)
+    contents = contents_for(gathered)
+    with _writable(out):
+        return _Writing(out, gathered, contents).all()
+
+
+def contents_for(gathered: Gathered) -> Contents:
+    """The paper's tables and figures of these experiments, and those of ours that have runs."""
+    names = [experiment.name for experiment in gathered.experiments]
+    run = names if gathered.named else {summary.experiment for summary in gathered.runs}
+    return load_contents().of(names).with_own(gathered.experiments).without_empty(run)
+
+
+class _Writing:
+    """One report in the making."""
+
+    def __init__(self, out: Path, gathered: Gathered, contents: Contents) -> None:
+        self.out, self.gathered, self.contents = out, gathered, contents
+        self.paths: list[Path] = []
+        self.errors: list[str] = []
+
+    def all(self) -> Report:
+        gathered = self.gathered
+        made = [self._attempt(plan.name, partial(build, plan, self.contents, gathered)) for plan in self.contents.tables]
+        tables = tuple(table for table in made if table is not None)
+        for table in tables:
+            self._table(table)
+        drawn = [self._attempt(plan.name, partial(self._picture, plan)) for plan in self.contents.figures]
+        verdicts = tuple(judge(self.contents, gathered))
+        self._write("verdicts.csv", to_csv([verdict.record() for verdict in verdicts]))
+        self._write("summary.csv", to_csv([run_record(run) for run in (*gathered.runs, *gathered.variants)]))
+        summary = {"verdicts": tally(verdicts), "experiments": estimates(gathered)}
+        self._write("summary.json", json.dumps(summary, indent=1) + "\n")
+        page = Page(
+            runs=len(gathered.runs),
+            tables=tables,
+            pictures=tuple(picture for picture in drawn if picture is not None),
+            verdicts=verdicts,
+            provenance=provenance(gathered),
+            variants=variants_table(gathered.variants),
+            warnings=gathered.warnings,
+            errors=tuple(self.errors),
+        )
+        self._write("index.html", html(page))
+        self._write("README.md", readme(page))
+        counts = (len(gathered.runs), len(gathered.variants))
+        return Report(self.out, tuple(self.paths), verdicts, *counts, gathered.warnings, tuple(self.errors))
+
+    def _attempt(self, name: str, make: Callable[[], T]) -> T | None:
+        """One table or figure that fails does not lose the others."""
+        try:
+            return make()
+        except OSError:
+            raise
+        except Exception as error:
+            self.errors.append(f"{name} could not be made: {type(error).__name__}: {error}")
+            return None
+
+    def _table(self, table: Table) -> None:
+        self._write(f"tables/{table.name}.md", markdown(table, "#"))
+        self._write(f"tables/{table.name}.csv", to_csv(table.records))
+        self._write(f"tables/{table.name}.tex", latex(table))
+
+    def _picture(self, plan: FigurePlan) -> Picture:
+        draw, caption = KINDS[plan.kind]
+        by_name = {experiment.name: experiment for experiment in self.gathered.experiments}
+        figure = draw(self.gathered, [by_name[name] for name in plan.experiments], plan.methods)
+        with tempfile.TemporaryDirectory(prefix=".figure-", dir=self.out) as folder:
+            svg = ""
+            for file in save(figure, Path(folder) / plan.name):
+                slim(file)
+                svg = file.read_text() if file.suffix == ".svg" else svg
+                self._write(f"figures/{file.name}", file.read_bytes())
+        return Picture(plan.name, plan.heading, caption, svg)
+
+    def _write(self, name: str, content: str | bytes) -> None:
+        """Whole, or not at all."""
+        path = self.out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.draft")
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.replace(path)
+        self.paths.append(path)
+
+
+@contextlib.contextmanager
+def _writable(out: Path) -> Iterator[None]:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ReportError(
+            f"{error.filename or out} must be writable, got: {reason}; make room, mend the permissions, or name another "
+            f"folder with --out"
+        ) from error

@@ -1,0 +1,217 @@
+"""What the commands print: tables and lines from values, nothing computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from egalitarian.lab.grok import MULTIPLE, Shown
+from egalitarian.lab.listeners import condition, median
+from egalitarian.lab.settings import SpecError, everything
+from egalitarian.lab.spec import Experiment, Optim, Run
+from egalitarian.lab.store import Store
+from egalitarian.lab.sweep import Progress
+
+if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
+    from egalitarian.lab.report.check import Checked
+    from egalitarian.lab.report.toy import ToyReport
+    from egalitarian.lab.report.write import Report
+
+
+def table(*columns: str, title: str = "") -> Table:
+    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        made.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+    return made
+
+
+def experiments(loaded: Sequence[Experiment], store: Store) -> Table:
+    made = table("experiment", "what", "paper", ">methods", ">stored runs")
+    for experiment in loaded:
+        tables = sorted({claim.table for claim in experiment.claims.values()})
+        stored = sum(1 for _ in store.all(experiment.name))
+        made.add_row(experiment.name, experiment.title, ", ".join(tables), str(len(experiment.methods)), str(stored or ""))
+    return made
+
+
+def settings(experiment: Experiment) -> Iterator[RenderableType]:
+    """Every setting with its source, the methods, the paper's claims."""
+    yield f"[bold]{experiment.name}[/bold]: {experiment.title}"
+    if experiment.about:
+        yield experiment.about
+    made = table("setting", "value", "source")
+    for part in ("task", "model", "training", "measure"):
+        for key, value in leaves(part, everything(getattr(experiment, part))):
+            made.add_row(key, said(value), experiment.source(key))
+    yield made
+    for name, method in experiment.methods.items():
+        made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {method.title}")
+        for key, value in leaves("", everything(method)):
+            if key not in ("title", "by_default") and not _torch_default(key, value):
+                made.add_row(key, said(value), experiment.source(f"methods.{name}.{key}"))
+        yield made
+    if experiment.claims:
+        yield claims(experiment)
+
+
+def claims(experiment: Experiment) -> Table:
+    made = table("method", ">epochs", ">seconds", ">ms per epoch", "where", title="[bold]The paper's numbers[/bold] (Tesla T4)")
+    for name, claim in experiment.claims.items():
+        numbers = (claim.epochs, claim.seconds, claim.ms_per_epoch)
+        made.add_row(name, *("" if number is None else str(number) for number in numbers), claim.table)
+    return made
+
+
+def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every single setting by its dotted key, as `--set` takes it; what is absent is left out."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if _is_chain(value) else None
+    if inner is None:
+        if value is not None and value != []:
+            yield key, value
+        return
+    for below, item in inner:
+        yield from leaves(f"{key}.{below}" if key else str(below), item)
+
+
+def _torch_default(key: str, value: Any) -> bool:
+    """Options of an optimizer that nobody set."""
+    _, _, option = key.rpartition(".")
+    return key.startswith(("optim.", "hidden.")) and option not in ("optimizer", "lr") and value == _OPTIM[option]
+
+
+_OPTIM = everything(Optim())
+
+
+def _is_chain(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
+
+
+def said(value: Any) -> str:
+    """A setting as TOML would have it."""
+    if isinstance(value, list):
+        return escape("[" + ", ".join(said(item) for item in value) + "]")
+    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
+    """Those named, or the usual ones; `all` is all."""
+    if list(names) == ["all"]:
+        return list(experiment.methods)
+    for name in names:
+        experiment.method(name)
+    return list(names) or [name for name, method in experiment.methods.items() if method.by_default]
+
+
+def check_picture(path: Path) -> None:
+    """Before the training, not after it."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise SpecError(f"--picture must end in .png, .svg or .pdf, got {path}; for example grok.png")
+    if not path.parent.is_dir():
+        raise SpecError(f"--picture must be in a folder that exists, got {path}; make {path.parent} first")
+
+
+def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Table:
+    """What became of each method, with the paper's number beside it."""
+    threshold = f"{experiment.measure.threshold:.0%}"
+    several = any(len(each.runs) > 1 for each in shown)
+    made = table(
+        "method", f">epochs to {threshold}", ">paper", ">trained", ">test accuracy", ">condition", ">ms / epoch",
+        *([">passed"] if several else []),
+    )  # fmt: skip
+    for each in shown:
+        last = [run.last for run in each.runs if run.last is not None]
+        claim = experiment.claims.get(each.name)
+        passed = [run.crossed for run in each.runs if run.crossed is not None]
+        cells = [
+            experiment.method(each.name).title,
+            epochs_needed(each),
+            "" if claim is None or claim.epochs is None else str(claim.epochs),
+            str(max(run.next_epoch for run in each.runs)),
+            f"{median([record['test_accuracy'] for record in last]):.1%}",
+            f"{median([condition(record) for record in last]):.0f}",
+            f"{milliseconds(each.runs, store):.0f}",
+        ]
+        made.add_row(*cells, *([f"{len(passed)} of {len(each.runs)}"] if several else []))
+    return made
+
+
+def epochs_needed(each: Shown) -> str:
+    passed = sorted(run.crossed for run in each.runs if run.crossed is not None)
+    if 2 * len(passed) <= len(each.runs):
+        return f"> {min(run.next_epoch for run in each.runs if run.crossed is None)}"
+    spread = f" ({passed[0]}-{passed[-1]})" if len(passed) > 1 else ""
+    return f"[bold]{median([*passed, *[float('inf')] * (len(each.runs) - len(passed))]):g}[/bold]{spread}"
+
+
+def milliseconds(runs: Sequence[Progress], store: Store) -> float:
+    """Median training time of one epoch of one seed, evaluation not counted."""
+    timings = [line for progress in runs for line in store.find(progress.run).timings]
+    return 1e3 * median([line["training"] / line["seeds"] for line in timings])
+
+
+def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
+    cut = [experiment.method(each.name).title for each in shown if each.cut_short]
+    if cut:
+        yield (
+            f"[dim]{' and '.join(cut)} got {MULTIPLE} times EGD's epochs and went no further; --full lets them grok. "
+            f"Epochs count from 0.[/dim]"
+        )
+    if any(each.name in experiment.claims and len(each.runs) == 1 for each in shown):
+        yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
+
+
+def trained(done: Sequence[Sequence[Progress]]) -> Table:
+    made = table("experiment", "method", ">passed", ">epochs to threshold", ">trained")
+    for runs in done:
+        first: Run = runs[0].run
+        passed = sorted(run.crossed for run in runs if run.crossed is not None)
+        spread = f"{median([*map(float, passed)]):g} ({passed[0]}-{passed[-1]})" if passed else ""
+        cells = (f"{len(passed)} of {len(runs)}", spread, str(max(run.next_epoch for run in runs)))
+        made.add_row(first.experiment.name, first.method_name, *cells)
+    return made
+
+
+def say_report(console: Console, written: Report, out: Path) -> None:
+    for warning in written.warnings:
+        console.print(f"[yellow]warning:[/yellow] {warning}")
+    console.print(f"{len(written.paths)} files in {out}; open {out / 'index.html'}, or read {out / 'README.md'}")
+
+
+def say_verdicts(console: Console, checked: Checked) -> None:
+    made = table("table", "experiment", "method", "measure", ">paper", ">ours", "spread", ">n", "verdict")
+    other = 0
+    for row in checked.verdicts:
+        if row.kind == "other hardware":
+            other += 1
+            continue
+        cells = (row.table, row.experiment, row.method, row.measure, row.paper, row.ours, row.spread)
+        made.add_row(*cells, f"{row.passed}/{row.n}" if row.n else "", row.verdict, style=STYLES.get(row.kind))
+    console.print(made)
+    if other:
+        console.print(f"[dim]{other} wall-clock cells were measured on other hardware (Tesla T4) and are not compared.[/dim]")
+    for warning in checked.warnings:
+        console.print(f"[yellow]warning:[/yellow] {warning}")
+
+
+STYLES = {"inside": "green", "outside": "red", "known": "yellow", "not run": "dim", "too few seeds": "dim"}
+
+
+def say_toy(console: Console, report: ToyReport) -> None:
+    made = table("where", "claim", ">points", ">as printed", ">corrected", "verdict")
+    for row in report.summary:
+        style = None if row.verdict == "holds" else "yellow"
+        made.add_row(
+            row.where, row.claim, str(row.points), str(row.printed_holds), str(row.corrected_holds), row.verdict, style=style
+        )
+    console.print(made)
+    console.print("[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md has each in detail.[/dim]")
+    for path in report.figures:
+        if path.suffix == ".png":
+            console.print(f"Figure: [bold]{path}[/bold]")

@@ -1,0 +1,96 @@
+"""Experiments of the paper, shrunk until they train in milliseconds, and the way the tests train them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from egalitarian.lab import catalog
+from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.methods import Stepper
+from egalitarian.lab.spec import Experiment, LowRankPolar, Method
+from egalitarian.lab.store import Store
+from egalitarian.lab.sweep import Progress, Stop, sweep
+from egalitarian.lab.train import Record, train
+
+CPU = torch.device("cpu")
+DOUBLE = "training.precision=float64"
+MODULAR = ("task.modulus=7", "model.width=16", "training.batch=8")
+PARITY = ("task.bits=10", "task.train_size=40", "task.test_size=30", "model.width=12", "training.batch=8")
+RANK = 5
+State = dict[str, Tensor]
+
+
+def small(name: str = "addition-97", *changes: str, methods: Sequence[str] = ()) -> Experiment:
+    """The experiment with less of everything. Three steps per epoch, or five; ranks that fit."""
+    loaded = catalog.load(name, [*(PARITY if name.startswith("parity") else MODULAR), *changes], methods)
+    return loaded.replace(methods={name: _lowered(method) for name, method in loaded.methods.items()})
+
+
+def _lowered(method: Method) -> Method:
+    links = (link.replace(rank=RANK) if isinstance(link, LowRankPolar) else link for link in method.transform)
+    return method.replace(transform=tuple(links))
+
+
+def together(experiment: Experiment, method: str, seeds: Sequence[int]) -> tuple[Ensemble, Stepper]:
+    ensemble = Ensemble(experiment, seeds, CPU)
+    return ensemble, Stepper(experiment.method(method), ensemble.parameters)
+
+
+def states(experiment: Experiment, method: str, seeds: Sequence[int], epochs: int) -> list[list[State]]:
+    """By seed, its parameters after every epoch."""
+    ensemble, stepper = together(experiment, method, seeds)
+    kept: list[list[State]] = [[] for _ in seeds]
+    for epoch in train(ensemble, stepper):
+        for own, state in zip(kept, parameters(ensemble), strict=True):
+            own.append(state)
+        if epoch.number + 1 == epochs:
+            break
+    return kept
+
+
+def parameters(ensemble: Ensemble) -> list[State]:
+    """By seed."""
+    whole = {name: tensor.detach().clone() for name, tensor in ensemble.parameters.items()}
+    return [{name: tensor[place] for name, tensor in whole.items()} for place in range(len(ensemble.seeds))]
+
+
+def records(experiment: Experiment, method: str, seeds: Sequence[int], epochs: int) -> list[list[Record]]:
+    """By seed, its records epoch by epoch, without the snapshots."""
+    kept: list[list[Record]] = [[] for _ in seeds]
+    for epoch in train(*together(experiment, method, seeds)):
+        for own, new in zip(kept, epoch.records, strict=True):
+            own.append(new[0])
+        if epoch.number + 1 == epochs:
+            return kept
+    raise AssertionError
+
+
+def distance(one: State, other: State) -> float:
+    """The largest difference of any entry, over the largest entry."""
+    largest = max(float(tensor.abs().max()) for tensor in one.values())
+    return max(float((one[name] - other[name]).abs().max()) for name in one) / largest
+
+
+def same(one: State, other: State) -> bool:
+    """Bitwise."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def run(root: Path, experiment: Experiment, method: str, seeds: Sequence[int], stop: Stop, **more: Any) -> list[Progress]:
+    return sweep(experiment, method, seeds, Store(root), CPU, stop=stop, **more)
+
+
+def files(root: Path, leave_out: Iterable[str] = ("lock",)) -> dict[str, bytes]:
+    """All that lies below, by path; locks are always touched."""
+    found = sorted(path for path in root.rglob("*") if path.is_file() and path.name not in leave_out)
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
+
+
+def recorded(root: Path) -> dict[str, bytes]:
+    """The records of every run below."""
+    return {path.parent.name: path.read_bytes() for path in sorted(root.rglob("records.jsonl"))}

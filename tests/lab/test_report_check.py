@@ -1,0 +1,174 @@
+"""One verdict of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_records import write_run
+
+from egalitarian.lab.report.check import Verdict, anchor, check, in_words, judge_epochs, place, tally
+from egalitarian.lab.report.counts import Count
+from egalitarian.lab.report.gather import gather
+from egalitarian.lab.report.statistics import estimate
+from egalitarian.lab.spec import Claim
+from egalitarian.lab.store import Store
+
+NINE = [f"{kind}-{p}" for kind in ("addition", "multiplication") for p in (79, 97, 127)] + [
+    "parity-2",
+    "parity-3",
+    "parity-4",
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store(tmp_path_factory.mktemp("runs"))
+    for seed, crossed in enumerate([110, 120, 130]):
+        write_run(store, "addition-97", "egd", seed, crossed)
+    for seed, crossed in enumerate([150, 160, 170]):
+        write_run(store, "addition-97", "egd-rsvd-128", seed, crossed)
+    for seed, crossed in enumerate([100, 150, 200]):
+        write_run(store, "addition-97", "egd-rsvd-64", seed, crossed)
+    write_run(store, "addition-97", "column-norm", 0, 300)
+    write_run(store, "addition-97", "sgd", 0, epochs=20)
+    for seed in range(3):
+        write_run(store, "parity-4", "column-norm", seed)
+        write_run(store, "parity-4", "egd-rsvd-40", seed, 60 + seed)
+        write_run(store, "parity-4", "egd", seed)
+    return store
+
+
+@pytest.fixture(scope="module")
+def verdicts(store: Store) -> list[Verdict]:
+    return check(store).verdicts
+
+
+def cell(verdicts: list[Verdict], experiment: str, method: str, measure: str = "epochs") -> Verdict:
+    return next(one for one in verdicts if (one.experiment, one.method, one.measure) == (experiment, method, measure))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "method", "kind", "words"),
+    [
+        ("addition-97", "egd", "inside", "inside the spread"),
+        ("addition-97", "egd-rsvd-128", "outside", "outside: 7.3 % below the spread [150, 170]"),
+        ("addition-97", "egd-rsvd-64", "outside", "outside: 18.5 % above the spread [100, 200]"),
+        ("addition-97", "column-norm", "too few seeds", "too few seeds: 1, at least 3 are needed"),
+        ("addition-97", "sgd", "unfinished", "unfinished: 1 of 1 seeds"),
+        ("addition-79", "egd", "not run", "not run"),
+        ("parity-4", "column-norm", "inside", "inside the spread"),
+        ("parity-4", "egd-rsvd-40", "outside", "outside: all 3 seeds pass"),
+        ("parity-4", "egd", "outside", "outside: 83 % below the spread [> 1500, > 1500]"),
+    ],
+)
+def test_a_verdict_of_each_kind(verdicts: list[Verdict], experiment: str, method: str, kind: str, words: str) -> None:
+    found = cell(verdicts, experiment, method)
+    assert (found.kind, found.verdict) == (kind, words)
+
+
+def test_a_row_says_paper_median_spread_n_and_passed(verdicts: list[Verdict]) -> None:
+    found = cell(verdicts, "addition-97", "egd")
+    assert (found.table, found.paper, found.ours, found.spread) == ("Table 2", "116", "120", "110–130")
+    assert (found.n, found.passed, found.aside) == (3, 3, False)
+
+
+def test_known_not_to_reproduce_points_to_the_errata(store: Store) -> None:
+    runs = gather(store).of("addition-97", "egd-rsvd-128")
+    claim = Claim(table="Table 2", epochs=139, erratum="Rank 128, and why: it differs")
+    kind, words = judge_epochs(claim, estimate(runs))
+    assert kind == "known"
+    assert words.startswith("known: see docs/errata.md#rank-128-and-why-it-differs (outside: 7.3 % below")
+    assert judge_epochs(claim.replace(epochs=155), estimate(runs)) == ("inside", "inside the spread")
+
+
+def test_never_is_inside_as_long_as_one_seed_fails_and_the_verdict_says_so(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, crossed in enumerate([10, 20, None]):
+        write_run(store, "parity-4", "egd", seed, crossed)
+    claim = Claim(table="Table 4", epochs="never")
+    words = "inside the spread, though 2 of 3 seeds pass"
+    assert judge_epochs(claim, estimate(gather(store).of("parity-4", "egd"))) == ("inside", words)
+
+
+@pytest.mark.parametrize(
+    ("paper", "low", "high", "words"),
+    [
+        (100, Count(100), Count(200), "inside the spread"),
+        (200, Count(100), Count(200), "inside the spread"),
+        (5000, Count(100), Count(1500, ">"), "inside the spread"),
+        (50, Count(100), Count(200), "outside: 50 % below the spread [100, 200]"),
+        (500, Count(100), Count(200), "outside: 150 % above the spread [100, 200]"),
+        (5715, Count(5737), Count(6116), "outside: 0.38 % below the spread [5737, 6116]"),
+    ],
+)
+def test_the_place_of_a_value(paper: float, low: Count, high: Count, words: str) -> None:
+    assert place(paper, low, high) == (words == "inside the spread", words)
+
+
+def test_wall_clock_cells_are_of_other_hardware(verdicts: list[Verdict]) -> None:
+    found = cell(verdicts, "addition-97", "egd", "ms per epoch")
+    assert (found.kind, found.paper) == ("other hardware", "94.4")
+    assert "Tesla T4" in found.verdict
+    assert "NVIDIA H200" in found.verdict
+    assert cell(verdicts, "addition-79", "egd", "seconds").kind == "other hardware"
+
+
+def test_every_claim_has_its_cell(verdicts: list[Verdict]) -> None:
+    assert sum(one.measure == "epochs" for one in verdicts) == 6 * 5 + 3 * 7
+    assert sum(one.measure == "gain in epochs" for one in verdicts) == 3
+    assert not any(one.aside for one in verdicts)
+
+
+def test_average_gains_are_judged_only_when_every_task_was_run(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in NINE[:-1]:
+        for seed in range(3):
+            write_run(store, name, "sgd", seed, 20 * (5 + seed))
+            write_run(store, name, "egd", seed, 5 + seed)
+    before = cell(check(store).verdicts, "average", "egd", "gain in epochs")
+    assert (before.kind, before.verdict) == ("incomplete", "incomplete: not run on parity-4")
+    for seed in range(3):
+        write_run(store, NINE[-1], "sgd", seed, 120)
+        write_run(store, NINE[-1], "egd", seed, 6)
+    judged = check(store).verdicts
+    after = cell(judged, "average", "egd", "gain in epochs")
+    assert (after.kind, after.ours, after.n, after.passed) == ("outside", "20.0×", 3, 9)
+    assert after.verdict.startswith("outside:")
+    assert "above the spread" in after.verdict
+    assert cell(judged, "average", "column-norm", "gain in epochs").kind == "not run"
+
+
+def test_the_text_read_literally_is_judged_apart_and_only_where_it_was_run(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert not any(one.experiment == "parity-3-hinge" for one in check(store).verdicts)
+    assert any(one.experiment == "parity-3-hinge" for one in check(store, ["parity-3-hinge"]).verdicts)
+    for seed in range(3):
+        write_run(store, "parity-3-hinge", "egd", seed)
+    everything = check(store).verdicts
+    found = cell(everything, "parity-3-hinge", "egd")
+    assert found.aside
+    assert found.table == "Table 4: Sparse parity, 3 secret of 100 bits, as the paper's text has it"
+    assert "outside" not in tally(everything)
+    assert tally(everything, aside=True) == {"not run": 6, "outside": 1}
+    assert "text read literally" in in_words(everything)
+
+
+def test_what_cannot_be_read_is_told_with_the_verdicts(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored = write_run(store, "addition-97", "egd", 0, 20)
+    (stored.folder / "records.jsonl").write_bytes(b"")
+    found = check(store)
+    assert "only 0 bytes" in found.warnings[0]
+    assert next(one for one in found.verdicts if one.method == "egd").kind == "not run"
+
+
+def test_headings_become_anchors() -> None:
+    assert anchor("Sparse parity, k = 4: column norm") == "sparse-parity-k--4-column-norm"
+
+
+def test_in_words_counts_what_can_be_compared(verdicts: list[Verdict]) -> None:
+    words = in_words(verdicts)
+    assert "2 inside" in words
+    assert words.endswith("wall-clock cells are of other hardware")
+    assert in_words([]) == "none asked for"

@@ -1,0 +1,200 @@
+"""Figures: what is drawn has known values, and nothing crashes for want of runs."""
+
+from __future__ import annotations
+
+import xml.dom.minidom
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from report_records import SPECTRUM, write_run
+
+from egalitarian.lab import catalog
+from egalitarian.lab.report.contents import load_contents
+from egalitarian.lab.report.curves import draw_curves
+from egalitarian.lab.report.distances import draw_distances
+from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.lines import LOOKS, band, look, sparse
+from egalitarian.lab.report.slim import inline, slim
+from egalitarian.lab.report.spectra import draw_spectra, fan
+from egalitarian.lab.report.style import save
+from egalitarian.lab.report.trajectories import common_seed, draw_trajectories, project
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.store import Store
+
+DRAWN = (draw_curves, draw_spectra, draw_distances, draw_trajectories)
+METHODS = ("sgd", "egd", "egd-outside")
+
+
+@pytest.fixture(scope="module")
+def gathered(tmp_path_factory: pytest.TempPathFactory) -> Gathered:
+    store = Store(tmp_path_factory.mktemp("runs"))
+    for seed, crossed in enumerate([20, 60, 100]):
+        write_run(store, "addition-97", "egd", seed, crossed)
+    for seed in (1, 2):
+        write_run(store, "addition-97", "sgd", seed, 300)
+    write_run(store, "addition-79", "egd", 0, epochs=0)
+    write_run(store, "addition-127", "egd", 0, epochs=1)
+    return gather(store, ["addition-79", "addition-97", "addition-127"])
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for axis in figure.axes for text in axis.texts]
+
+
+def curves_of(gathered: Gathered, method: str) -> pd.DataFrame:
+    return gathered.curves[(gathered.curves.experiment == "addition-97") & (gathered.curves.method == method)]
+
+
+def test_a_seed_that_has_passed_stays_passed_and_the_line_ends_with_half_of_them(gathered: Gathered) -> None:
+    found = band(curves_of(gathered, "egd"), gathered.of("addition-97", "egd"), "test_accuracy", hold=True)
+    at = dict(zip(found.epochs.astype(int), zip(found.low, found.middle, found.high, strict=True), strict=True))
+    assert at[19][1] < 0.95
+    assert at[61][1] > 0.95, "the median seed has passed, though the slow one is all that is left"
+    last = found.epochs[np.isfinite(found.middle)][-1]
+    assert 60 < last <= 65, "the median seed stops at 65"
+    assert found.epochs[np.isfinite(found.low)][-1] > 100
+
+
+def test_without_hold_only_seeds_in_training_count(gathered: Gathered) -> None:
+    found = band(curves_of(gathered, "egd"), gathered.of("addition-97", "egd"), "distance")
+    held = dict(zip(found.epochs.astype(int), found.high, strict=True))
+    assert held[94] == pytest.approx(10 * np.log1p(94))
+
+
+def test_a_band_is_thin_and_keeps_its_ends() -> None:
+    epochs = np.arange(1000.0)
+    kept = sparse(epochs)
+    assert (kept[0], kept[-1]) == (0, 999)
+    assert len(kept) < 90
+
+
+def test_the_fan_is_the_spectrums_quantiles(gathered: Gathered) -> None:
+    epochs, quantiles = fan(gathered.snapshots("addition-97", "egd"))
+    assert list(epochs[:4]) == [0, 1, 2, 3]
+    assert epochs[-1] == 63, "after that fewer than half of the seeds are left"
+    values = np.geomspace(0.1, 0.0005, SPECTRUM)
+    assert quantiles[0] == pytest.approx(np.quantile(values, (0, 0.1, 0.25, 0.5, 0.75, 0.9, 1)), rel=1e-5)
+
+
+def test_the_fan_leaves_rounding_noise_out() -> None:
+    spectrum = np.array([1.0, 0.5, 1e-9])
+    _, quantiles = fan(pd.DataFrame({"seed": [0], "epoch": [0], "singular_values": [spectrum]}))
+    assert quantiles[0, 0] == 0.5
+
+
+def test_the_plane_of_flat_paths_is_theirs() -> None:
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(50, 2)))[0].T
+    flat = {"a": np.array([[1.0, 0.0], [2.0, 1.0]]), "b": np.array([[0.0, 3.0], [1.0, 4.0], [2.0, 8.0]])}
+    plane = project({name: (np.arange(float(len(points))), points @ basis) for name, points in flat.items()})
+    assert plane.shares.sum() == pytest.approx(1)
+    for name, points in flat.items():
+        path = plane.paths[name]
+        assert path.epochs[0] == -1
+        steps = np.linalg.norm(np.diff(path.points, axis=0), axis=1)
+        assert steps == pytest.approx(np.linalg.norm(np.diff(np.vstack([[0, 0], points]), axis=0), axis=1))
+    assert plane.paths["a"].points[0] == pytest.approx(plane.paths["b"].points[0])
+
+
+def test_a_run_that_has_not_moved_has_a_plane() -> None:
+    plane = project({"a": (np.array([0.0]), np.zeros((1, 5)))})
+    assert plane.shares.tolist() == [0, 0]
+
+
+def test_trajectories_are_of_a_seed_that_all_methods_have(gathered: Gathered) -> None:
+    assert common_seed(gathered, "addition-97", ["sgd", "egd"]) == 1
+    assert common_seed(gathered, "addition-97", []) is None
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_partial_runs_are_drawn_and_the_rest_is_said(
+    draw: Callable[..., Figure], gathered: Gathered, tmp_path: Path
+) -> None:
+    figure = draw(gathered, gathered.experiments, METHODS)
+    assert any("not run" in text for text in texts(figure))
+    for path in save(figure, tmp_path / "figure"):
+        slim(path)
+        assert 1000 < path.stat().st_size < 300_000
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_nothing_run_is_a_figure_that_says_so(draw: Callable[..., Figure], tmp_path: Path) -> None:
+    empty = gather(Store(tmp_path / "runs"), ["parity-2"])
+    figure = draw(empty, empty.experiments, METHODS)
+    assert "not run" in texts(figure)
+
+
+def test_a_panel_per_experiment_with_its_title_threshold_and_log_epochs(gathered: Gathered) -> None:
+    figure = draw_curves(gathered, gathered.experiments, METHODS)
+    assert [axis.get_title() for axis in figure.axes] == ["Addition modulo 79", "Addition modulo 97", "Addition modulo 127"]
+    assert {axis.get_xscale() for axis in figure.axes} == {"log"}
+    (marks,) = [marks_of(figure.axes[1], "egd")]
+    assert marks == [(61, 0.95)]
+
+
+def marks_of(axis: Axes, method: str) -> list[tuple[float, float]]:
+    marks = [line for line in axis.lines if line.get_marker() == LOOKS[method].marker and len(line.get_xdata()) == 1]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in marks]
+
+
+def test_the_legend_says_how_many_pass(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, crossed in enumerate([20, None]):
+        write_run(store, "addition-97", "egd", seed, crossed)
+    write_run(store, "addition-97", "sgd", 0, epochs=5)
+    found = gather(store, ["addition-79", "addition-97"])
+    figure = draw_curves(found, found.experiments, METHODS)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[:3] == ["SGD (–, 0* of 1)", "EGD (–, 1 of 2)", "EGD, decay outside, tuned (not run)"]
+
+
+def test_no_two_methods_of_a_figure_look_alike() -> None:
+    for plan in load_contents().figures:
+        own = [look(method, plan.methods) for method in plan.methods]
+        assert len({drawn.colour for drawn in own}) == len(own), plan.name
+        assert len({drawn.marker for drawn in own}) >= len(own) - 2, plan.name
+
+
+def test_every_method_of_the_lab_has_its_look() -> None:
+    for name in catalog.names():
+        assert set(catalog.load(name).methods) <= set(LOOKS)
+
+
+def test_unknown_methods_take_colours_in_turn() -> None:
+    first, second = look("mine", ["sgd", "mine", "yours"]), look("yours", ["sgd", "mine", "yours"])
+    assert first.colour != second.colour
+
+
+def test_figures_are_the_same_byte_by_byte_and_stay_so_when_slimmed(gathered: Gathered, tmp_path: Path) -> None:
+    contents = []
+    for name in ("a", "b"):
+        files = save(draw_curves(gathered, gathered.experiments, METHODS), tmp_path / name)
+        for file in files:
+            slim(file)
+        contents.append([file.read_bytes() for file in files])
+    assert contents[0] == contents[1]
+
+
+def test_slim_svg_is_well_formed_and_stands_beside_others(gathered: Gathered, tmp_path: Path) -> None:
+    known: set[str] = set()
+    sizes = []
+    for name in ("a", "b"):
+        svg = save(draw_curves(gathered, gathered.experiments, METHODS), tmp_path / name)[1]
+        before = len(svg.read_text())
+        slim(svg)
+        text = inline(svg.read_text(), known)
+        xml.dom.minidom.parseString(svg.read_text())
+        xml.dom.minidom.parseString(text)
+        assert len(svg.read_text()) < 0.8 * before
+        assert text.startswith("<svg")
+        assert " width=" not in text.split(">")[0]
+        sizes.append(len(text))
+    assert sizes[1] < sizes[0], "letters are defined once"
+
+
+def an_experiment(name: str) -> Experiment:
+    return catalog.load(name)

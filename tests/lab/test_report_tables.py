@@ -1,0 +1,202 @@
+"""Tables with numbers that are known beforehand, in Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from report_records import write_run
+
+from egalitarian.lab import catalog
+from egalitarian.lab.report.contents import Contents, Gain, load_contents
+from egalitarian.lab.report.gains import average_gain
+from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.render import Block, Table, escaped, latex, markdown, to_csv
+from egalitarian.lab.report.tables import build
+from egalitarian.lab.report.write import contents_for
+from egalitarian.lab.store import Store
+
+
+@pytest.fixture(scope="module")
+def gathered(tmp_path_factory: pytest.TempPathFactory) -> Gathered:
+    """SGD at 100, 200, 300 and EGD at 10, 20, 1000+ on two tasks; EGD alone on a third."""
+    store = Store(tmp_path_factory.mktemp("runs"))
+    for experiment in ("addition-79", "addition-97"):
+        for seed, (sgd, egd) in enumerate([(100, 10), (200, 20), (300, None)]):
+            write_run(store, experiment, "sgd", seed, sgd, ms=1.0)
+            write_run(store, experiment, "egd", seed, egd, ms=5.0)
+    write_run(store, "addition-97", "egd-outside", 0, 4, ms=5.0, hardware="another")
+    write_run(store, "addition-97", "egd-rsvd-64", 0, 40, ms=2.0)
+    write_run(store, "addition-97", "egd-rsvd-128", 0, 25, ms=4.0)
+    write_run(store, "addition-127", "egd", 0, 7)
+    write_run(store, "addition-97", "column-norm", 0, epochs=5)
+    return gather(store)
+
+
+@pytest.fixture(scope="module")
+def contents(gathered: Gathered) -> Contents:
+    return contents_for(gathered)
+
+
+def table(contents: Contents, gathered: Gathered, name: str) -> Table:
+    return build(next(plan for plan in contents.tables if plan.name == name), contents, gathered)
+
+
+def row(found: Table, block: str, title: str) -> tuple[str, ...]:
+    (rows,) = [each.rows for each in found.blocks if each.heading == block]
+    return next(cells for cells in rows if cells[0] == title)
+
+
+def test_a_cell_says_paper_median_spread_passed_and_gain(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "table-2-addition")
+    assert row(found, "Addition modulo 97", "SGD")[:5] == ("SGD", "5392", "200 (100–300)", "3/3", "–")
+    assert row(found, "Addition modulo 97", "EGD")[:5] == ("EGD", "116", "20 (10–> 1000)", "2/3", "46.5× / 10.0×")
+
+
+def test_times_carry_the_platform_they_are_from(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "table-2-addition")
+    *_, ms, seconds = row(found, "Addition modulo 97", "EGD")
+    letter = ms[-1]
+    assert re.fullmatch(rf"94\.4 / (4\.\d+|5\.?\d*) {letter}", ms)
+    assert seconds.startswith("10.9 / 0.10")
+    assert f"Our times, {letter}: NVIDIA H200, 4 seeds side by side" in found.notes
+    *_, other, _ = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside, tuned")
+    assert other[-1] != letter
+
+
+def test_ours_stand_apart_and_what_is_not_run_is_said(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "table-2-addition")
+    assert [block.heading for block in found.blocks] == [
+        "Addition modulo 79",
+        "Addition modulo 97",
+        "Addition modulo 97: not in the paper, ours",
+        "Addition modulo 127",
+    ]
+    ours = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside, tuned")
+    assert ours[1:5] == ("–", "4", "1/1", "– / 50.0×")
+    assert row(found, "Addition modulo 79", "column norm")[2:5] == ("not run", "–", "11.7× / –")
+    assert row(found, "Addition modulo 97", "column norm")[2:5] == ("> 5, unfinished", "0/1", "16.4× / –")
+    assert any(note.startswith("Ours that are not run on Addition modulo 97: SGD, tuned;") for note in found.notes)
+
+
+def test_the_same_as_plain_numbers(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "table-2-addition")
+    records = list(csv.DictReader(io.StringIO(to_csv(found.records))))
+    egd = next(record for record in records if (record["experiment"], record["method"]) == ("addition-97", "egd"))
+    expected = {"paper_epochs": "116", "median": "20", "min": "10", "max": ">1000", "n": "3", "passed": "2", "gain": "10"}
+    assert {key: egd[key] for key in expected} == expected
+    assert {record["ours"] for record in records if record["method"] == "egd-outside"} == {"yes"}
+
+
+def test_times_are_compared_only_on_the_same_platform(contents: Contents, gathered: Gathered) -> None:
+    records = {(r["experiment"], r["method"]): r for r in table(contents, gathered, "table-2-addition").records}
+    assert float(str(records["addition-97", "egd"]["gain_seconds"])) == pytest.approx(201 / 21 / 5, rel=0.05)
+    assert records["addition-97", "egd-outside"]["gain_seconds"] is None
+
+
+def test_the_average_gain_is_the_mean_over_tasks_of_ratios_of_medians(contents: Contents, gathered: Gathered) -> None:
+    plans = {plan.name: plan for plan in next(t for t in contents.tables if t.kind == "gains").gains}
+    tasks = ("addition-79", "addition-97", "addition-127", "parity-4")
+    egd = average_gain(gathered, plans["egd"], tasks)
+    assert str(egd.epochs) == "10"
+    assert egd.counted == {"addition-79": "egd", "addition-97": "egd"}
+    assert egd.left_out == {"addition-127": "not run", "parity-4": "not run"}
+    assert egd.n == 3
+    assert egd.spread is not None
+    low, high = egd.spread
+    assert 5 <= low < 10 < high <= 30
+    ranks = average_gain(gathered, plans["egd-rsvd-best-rank"], tasks)
+    assert (str(ranks.epochs), ranks.counted, ranks.spread) == ("8", {"addition-97": "egd-rsvd-128"}, None)
+    assert ranks.seconds is not None
+    assert ranks.seconds.value == pytest.approx(201 / 41 / 2, rel=0.05)  # rank 64 needs more epochs and less time
+    column = average_gain(gathered, plans["column-norm"], tasks)
+    assert column.epochs is None
+    assert column.left_out["parity-4"] == "by definition"
+    assert column.left_out["addition-97"] == "unfinished"
+
+
+def test_a_method_that_fails_half_of_the_time_is_left_out_of_the_average(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, crossed in enumerate([10, None, None]):
+        write_run(store, "addition-97", "sgd", seed, 100)
+        write_run(store, "addition-97", "egd", seed, crossed)
+    gain = average_gain(gather(store), Gain(name="x", title="x", methods=("egd",)), ["addition-97"])
+    assert gain.epochs is None
+    assert gain.left_out == {"addition-97": "half of the seeds or more do not pass"}
+    assert gain.spread == (10.0, 10.0)
+
+
+def test_the_papers_own_averages_follow_from_its_tables() -> None:
+    """That ours are made as the paper's are: its claims, put through the same definition, give its Table 5."""
+    plan = next(table for table in load_contents().tables if table.kind == "gains")
+    for gain in plan.gains:
+        if gain.epochs is None or gain.seconds is None:
+            continue
+        ratios: dict[str, list[float]] = {"epochs": [], "seconds": []}
+        for name in plan.experiments:
+            claims = catalog.load(name).claims
+            if name in gain.leaves_out:
+                continue
+            for measure, found in ratios.items():
+                over = getattr(claims[gain.baseline], measure)
+                under = [getattr(claims[method], measure) for method in gain.methods if method in claims]
+                found.append(over / min(value for value in under if isinstance(value, int | float)))
+        assert sum(ratios["epochs"]) / len(ratios["epochs"]) == pytest.approx(gain.epochs, abs=0.1)
+        assert sum(ratios["seconds"]) / len(ratios["seconds"]) == pytest.approx(gain.seconds, abs=0.11)
+
+
+def test_the_settings_are_those_of_the_specs(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "table-1-settings")
+    parity = row(found, "", "Sparse parity, 3 secret of 100 bits")
+    assert parity[1:] == ("100", "–", "2000", "100", "squared-error", "0.0416239", "0.01", "32")
+    assert row(found, "", "Addition modulo 97")[1:4] == ("–", "97", "50 % of all pairs")
+
+
+def test_methods_that_share_settings_share_a_row(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "methods")
+    assert row(found, "in the paper", "sgd")[1:5] == ("all", "the task's", "the task's", "loss")
+    assert row(found, "not in the paper, ours", "sgd-tuned")[1:4] == ("addition, multiplication", "5", "0.001")
+    assert row(found, "not in the paper, ours", "egd-outside")[3] == "the task's; 0.03"
+
+
+def test_every_table_renders_with_as_many_cells_as_columns(contents: Contents, gathered: Gathered) -> None:
+    for plan in contents.tables:
+        found = build(plan, contents, gathered)
+        lines = [line for line in markdown(found).splitlines() if line.startswith("|")]
+        assert {line.replace("\\|", "").count("|") for line in lines} == {len(found.columns) + 1}
+        body = latex(found).split("\\toprule")[1].split("\\bottomrule")[0]
+        body = re.sub(r"\\shortstack\[r\]\{[^}]*\}", "heading", body)
+        rows = [line for line in body.splitlines() if line.endswith("\\\\") and "multicolumn" not in line]
+        assert {line.replace("\\&", "").count("&") for line in rows} == {len(found.columns) - 1}
+        assert not re.search(r"[^\x00-\x7f]", latex(found))
+
+
+def test_latex_escapes_and_balances() -> None:
+    nasty = Table(
+        "x", "50 % of a_b & c", "Table #1", ("a_1", "b, c"), (Block("$x^2$", (("~\\", "{>} < × –"),)),), ("100 %",), ()
+    )
+    text = latex(nasty)
+    assert r"50 \% of a\_b \& c" in text
+    assert r"\textasciitilde{}\textbackslash{}" in text
+    assert r"\{$>$\} $<$ $\times$ --" in text
+    assert r"\$x\textasciicircum{}2\$" in text
+    unescaped = re.sub(r"\\[{}]", "", text)
+    assert unescaped.count("{") == unescaped.count("}")
+    for sign in "%&_#":
+        assert all(r == "\\" for r in re.findall(rf"(.)\{sign}", text.split("\\caption", 1)[1].replace(" & ", "")))
+
+
+def test_escaping_leaves_plain_text_alone() -> None:
+    assert escaped("EGD, randomized, rank 128") == "EGD, randomized, rank 128"
+
+
+def test_a_bar_in_a_markdown_cell_stays_a_cell() -> None:
+    found = Table("x", "x", "", ("a",), (Block("", (("1|2",),)),), (), ())
+    assert "| 1\\|2 |" in markdown(found)
+
+
+def test_no_records_are_an_empty_csv() -> None:
+    assert to_csv([]) == "nothing\n"

@@ -1,0 +1,174 @@
+"""The whole report: every file, the same bytes each time, and nothing lost to one bad run or figure."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_records import write_run
+
+import egalitarian.lab.report
+from egalitarian.lab.report import write
+from egalitarian.lab.report.write import ReportError, write_report
+from egalitarian.lab.store import Store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store(tmp_path_factory.mktemp("runs"))
+    for seed in range(3):
+        write_run(store, "addition-97", "sgd", seed, 200 + seed)
+        write_run(store, "addition-97", "egd", seed, 110 + 5 * seed)
+    write_run(store, "addition-97", "egd", 0, 8, changes=["optim.lr=2.0"])
+    return store
+
+
+@pytest.fixture(scope="module")
+def out(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out") / "results"
+    report = write_report(store, out, ["addition-97"])
+    assert report.complete
+    assert (report.runs, report.variants) == (6, 1)
+    assert set(report.paths) == {path for path in out.rglob("*") if path.is_file()}
+    return out
+
+
+def test_all_files_are_there_and_small(out: Path) -> None:
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert {"index.html", "README.md", "summary.csv", "summary.json", "verdicts.csv"} < names
+    for ending in ("md", "csv", "tex"):
+        assert f"tables/table-2-addition.{ending}" in names
+    for ending in ("png", "svg"):
+        assert {f"figures/figure-1-addition.{ending}", f"figures/figure-4-spectra.{ending}"} < names
+        assert f"figures/figure-3-parity.{ending}" not in names
+    assert "tables/table-5-average-gain.md" not in names, "an average over one task is none"
+    assert sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) < 2_000_000
+
+
+def test_the_same_store_gives_the_same_bytes(store: Store, out: Path, tmp_path: Path) -> None:
+    again = write_report(store, tmp_path, ["addition-97"])
+    for path in again.paths:
+        assert path.read_bytes() == (out / path.relative_to(tmp_path)).read_bytes(), path.name
+
+
+def test_every_run_has_its_line(out: Path) -> None:
+    with (out / "summary.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 7
+    assert [line["counts"] for line in lines].count("no") == 1
+    first = next(line for line in lines if line["method"] == "egd" and line["seed"] == "1")
+    assert (first["crossed"], first["state"], first["hardware"]) == ("115", "passed", "NVIDIA H200")
+
+
+def test_the_summary_has_the_estimates(out: Path) -> None:
+    summary = json.loads((out / "summary.json").read_text())
+    egd = summary["experiments"]["addition-97"]["egd"]
+    assert (egd["median"], egd["min"], egd["max"], egd["n"], egd["passed"]) == ("115", "110", "120", 3, 3)
+    assert summary["verdicts"] == {"inside": 1, "not run": 3, "outside": 1}
+
+
+def test_the_readme_shows_tables_figures_verdicts_variants_and_how_the_runs_were_made(out: Path) -> None:
+    text = (out / "README.md").read_text()
+    assert "| EGD | 116 | 115 (110–120) | 3/3 | 46.5× / 1.7× |" in text
+    assert "![Figure 1. Modular addition](figures/figure-1-addition.png)" in text
+    assert "| addition-97 | egd | 116 | 115 | 110–120 | 3/3 | inside the spread |" in text
+    assert "optim.lr = 2.0 (catalogue: 0.7)" in text
+    assert "| NVIDIA H200 | cuda | 2.13.0 |" in text
+    assert "2026-01-02" in text
+    assert "\n\n\n" not in text
+
+
+class Balance(HTMLParser):
+    """Every tag that opens closes, in order."""
+
+    VOID = ("meta", "br", "path", "use")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.figures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.figures += tag == "figure"
+        for key, value in attrs:
+            assert key not in ("src",), f"the page needs nothing from outside, got {value}"
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(out: Path) -> None:
+    text = (out / "index.html").read_text()
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == []
+    assert balance.figures == len(list((out / "figures").glob("*.svg")))
+    assert "<script" not in text
+    assert "{{" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_a_bad_run_and_a_bad_figure_lose_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "runs")
+    bad = write_run(store, "addition-97", "egd", 0, 20)
+    write_run(store, "addition-97", "egd", 1, 20)
+    (bad.folder / "records.jsonl").write_text("edited <by> hand")
+
+    def broken(*_: object) -> None:
+        raise ValueError("no <ink>")
+
+    monkeypatch.setitem(write.KINDS, "spectra", (broken, ""))
+    monkeypatch.setitem(write.KINDS, "trajectories", (broken, ""))
+    report = write_report(store, tmp_path / "out", ["addition-97"])
+    assert not report.complete
+    assert report.runs == 1
+    assert len(report.warnings) == 1
+    assert report.errors[0] == "figure-4-spectra could not be made: ValueError: no <ink>"
+    assert (tmp_path / "out" / "figures" / "figure-1-addition.svg").exists()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "no &lt;ink&gt;" in page
+    assert "must hold the" in (tmp_path / "out" / "README.md").read_text()
+    assert not list((tmp_path / "out").rglob("*.draft")) + list((tmp_path / "out").glob(".figure-*"))
+
+
+def test_a_users_experiment_gets_a_table_and_figures_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "addition-97"\ntitle = "Mine_1 & co"\n[task]\nmodulus = 31\n')
+    store = Store(tmp_path / "runs")
+    write_run(store, str(path), "egd", 0, 20)
+    report = write_report(store, tmp_path / "out", [str(path)])
+    assert report.complete
+    names = {path.name for path in report.paths}
+    assert {"mine.md", "mine-curves.svg", "mine-distances.png", "mine-trajectories.svg", "mine-spectra.svg"} < names
+    assert r"Mine\_1 \& co" in (tmp_path / "out" / "tables" / "mine.tex").read_text()
+
+
+def test_out_must_be_a_folder(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ReportError, match="out must be a folder, got the file"):
+        write_report(store, tmp_path / "out", ["addition-97"])
+
+
+def test_out_must_be_writable(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="must be writable"):
+        write_report(store, tmp_path / "file" / "out", ["addition-97"])
+
+
+def test_the_report_never_trains() -> None:
+    forbidden = {"train", "sweep", "methods", "ensemble"}
+    mine = Path(egalitarian.lab.report.__file__).parent
+    for file in mine.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                assert not {f"egalitarian.lab.{room}" for room in forbidden} & whole, file.name

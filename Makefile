@@ -5,7 +5,7 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 
-.PHONY: help test test-slow lint types bench noise figure examples clean
+.PHONY: help grok test test-slow lint types bench noise figure examples results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -17,10 +17,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-test: $(STAMP)   ## set up if needed, then the default tests (about a minute on two cores)
+grok: $(STAMP)   ## set up if needed, then watch networks grok: curves, a table, a picture (about a minute)
+	$(VENV)/bin/egalitarian grok
+
+test: $(STAMP)   ## set up if needed, then the default tests (about three minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: $(STAMP)  ## the long tests: inductor, installation (two minutes)
+test-slow: $(STAMP)  ## the long tests: inductor, installation, the paper's EGD on three seeds (some minutes)
 	$(VENV)/bin/python -m pytest -q -m slow
 
 lint: $(STAMP)   ## ruff: lint and format
@@ -30,8 +33,9 @@ lint: $(STAMP)   ## ruff: lint and format
 types: $(STAMP)  ## mypy, strict
 	$(VENV)/bin/mypy
 
-bench: $(STAMP)  ## polar against the SVD and the authors' formula; an attached step against the bare one
+bench: $(STAMP)  ## polar against the SVD, an attached step against the bare one, the lab's epoch against a plain program
 	$(VENV)/bin/python benchmarks/speed.py
+	$(VENV)/bin/python benchmarks/lab.py
 
 noise: $(STAMP)  ## rounding noise in gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
@@ -39,8 +43,12 @@ noise: $(STAMP)  ## rounding noise in gradients, by precision
 figure: $(STAMP) ## trains for the README's picture and draws it; DEVICE=cuda for a GPU (a quarter of an hour on a CPU)
 	$(VENV)/bin/python examples/grokking.py --seeds 3 --device $(DEVICE) --figure docs/grokking.png
 
+results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/; never trains
+	$(VENV)/bin/egalitarian report --out results
+	$(VENV)/bin/egalitarian toy --out results/toy
+
 examples: $(STAMP)  ## runs the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
 clean:           ## removes the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis  # never runs/: they took hours

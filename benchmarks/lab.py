@@ -34,11 +34,12 @@ Epoch = Callable[[int], None]
 
 def straightforward(experiment: Experiment, seed: int, equalise: bool) -> tuple[dict[str, Tensor], Epoch]:
     """The paper's training as one would write it first, with its weights as they change."""
-    settings = experiment.methods["sgd"].optim
-    weights = {name: value.contiguous().requires_grad_() for name, value in experiment.model.start(experiment.task, seed).items()}
+    settings, dtype = experiment.methods["sgd"].optim, getattr(torch, experiment.training.precision)
+    start = experiment.model.start(experiment.task, seed)
+    weights = {name: value.contiguous().to(dtype).requires_grad_() for name, value in start.items()}
     W1, b1, W2 = weights["hidden.weight"], weights["hidden.bias"], weights["output.weight"]
     data = experiment.task.build(seed).train
-    x = F.one_hot(data.inputs, experiment.task.features).sum(1).float()
+    x = F.one_hot(data.inputs, experiment.task.features).sum(1).to(dtype)
     optimizer = torch.optim.SGD([W1, b1, W2], lr=settings.lr)
     batch = experiment.training.batch
 
@@ -85,12 +86,15 @@ def in_turn(rivals: dict[str, Epoch], epochs: int) -> dict[str, float]:
 def report(epochs: int) -> str:
     experiment = catalog.load(EXPERIMENT)
     head = f"{hardware(torch.device('cpu'))}, {torch.get_num_threads()} thread(s), torch {torch.__version__}, "
-    lines = [f"# The lab's epoch: {experiment.title}", "", head + f"{datetime.date.today()}; medians of {epochs} epochs.", ""]
+    lines = [
+        f"# The lab's epoch: {experiment.title}",
+        "",
+        head + f"{datetime.date.today()}; medians of {epochs} epochs.",
+        "",
+    ]
     lines += ["| one seed | straightforward ms | lab ms | ratio |", "|---|---|---|---|"]
     for method, equalise in (("egd", True), ("sgd", False)):
-        times = in_turn(
-            {"plain": straightforward(experiment, 0, equalise)[1], "lab": lab(experiment, [0], method)}, epochs
-        )
+        times = in_turn({"plain": straightforward(experiment, 0, equalise)[1], "lab": lab(experiment, [0], method)}, epochs)
         lines.append(f"| {method} | {times['plain']:.1f} | {times['lab']:.1f} | **{times['lab'] / times['plain']:.2f}** |")
     lines += ["", "| eight seeds | one after another ms | as one ms | ratio |", "|---|---|---|---|"]
     for method in ("egd", "sgd"):

@@ -32,7 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"egalitarian {egalitarian.__version__}")
         return 0
     asked_for_help = arguments in ([], ["-h"], ["--help"])
-    print(USAGE.format(version=egalitarian.__version__, missing=", ".join(missing)), file=sys.stdout if asked_for_help else sys.stderr)
+    print(
+        USAGE.format(version=egalitarian.__version__, missing=", ".join(missing)),
+        file=sys.stdout if asked_for_help else sys.stderr,
+    )
     return 0 if asked_for_help else 2
 
 

@@ -131,7 +131,9 @@ def test_every_source_is_of_something(name: str) -> None:
 def test_what_the_paper_has_is_not_called_ours(name: str) -> None:
     experiment = catalog.load(name)
     for method in experiment.claims:
-        of_the_paper = [f"methods.{method}.{part}" for part in ("optim.lr", "optim.weight_decay", "transform", "decay", "until")]
+        of_the_paper = [
+            f"methods.{method}.{part}" for part in ("optim.lr", "optim.weight_decay", "transform", "decay", "until")
+        ]
         assert [key for key in of_the_paper if experiment.source(key).startswith("ours")] == []
 
 
@@ -211,7 +213,13 @@ def test_numbers_of_the_paper_sit_in_no_python_file() -> None:
 
 
 def test_no_python_file_sets_what_an_experiment_sets() -> None:
-    names = {item.name for item in (*fields(Optim), *fields(Method))} & {"lr", "weight_decay", "momentum", "until", "epochs"}
+    names = {item.name for item in (*fields(Optim), *fields(Method))} & {
+        "lr",
+        "weight_decay",
+        "momentum",
+        "until",
+        "epochs",
+    }
     names |= {"modulus", "bits", "secret_bits", "train_size", "test_size", "width", "batch", "rank", "threshold"}
     files = [file for file in LAB.rglob("*.py") if "theory" not in file.parts and "report" not in file.parts]
     # the report's `width` is that of a picture, and the theory's settings are in toy.toml
@@ -230,7 +238,9 @@ def test_a_learning_rate_in_python_would_be_found(tmp_path: Path) -> None:
 
 
 def test_changes_reach_the_experiment_and_the_methods() -> None:
-    experiment = catalog.load("addition-97", ["task.modulus=31", "measure.threshold = 0.5", "training.loss=hinge", "optim.lr=2"])
+    experiment = catalog.load(
+        "addition-97", ["task.modulus=31", "measure.threshold = 0.5", "training.loss=hinge", "optim.lr=2"]
+    )
     assert (experiment.task.modulus, experiment.measure.threshold, experiment.training.loss) == (31, 0.5, "hinge")
     assert {method.optim.lr for method in experiment.methods.values()} == {2.0}
     assert experiment.method("egd-outside").hidden.lr == 2.0  # takes from optim what it does not set
@@ -288,7 +298,9 @@ def test_an_unknown_experiment_or_method_is_an_error_with_the_nearest() -> None:
     assert "did you mean 'addition-97'?" in message("adition-97")
     assert "got '_modular'" in message("_modular")
     assert "must be a name or an existing file, got nowhere.toml" in message("nowhere.toml")
-    with pytest.raises(SpecError, match=r"method must be one of experiment 'addition-97', got 'egdd'; did you mean 'egd'\?"):
+    with pytest.raises(
+        SpecError, match=r"method must be one of experiment 'addition-97', got 'egdd'; did you mean 'egd'\?"
+    ):
         catalog.load("addition-97").method("egdd")
 
 
@@ -429,7 +441,9 @@ def test_an_id_is_the_same_for_the_same_mathematics(change: str) -> None:
 
 def test_an_id_does_not_depend_on_names() -> None:
     experiment = catalog.load("addition-97")
-    renamed = experiment.replace(name="mine", title="Mine", about="", methods={"other": experiment.method("egd")}, claims={})
+    renamed = experiment.replace(
+        name="mine", title="Mine", about="", methods={"other": experiment.method("egd")}, claims={}
+    )
     assert Run(renamed.replace(sources={}), "other", 0).id == run_id()
     assert Run(experiment.replace(methods={"egd": experiment.method("egd")}), "egd", 0).id == run_id()
 
@@ -464,7 +478,11 @@ def test_an_id_is_another_for_other_mathematics(change: str) -> None:
 
 
 def test_ids_differ_by_rank_seed_version_and_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [run_id(), run_id(seed=1), *(run_id(method=name) for name in catalog.load("addition-97").methods if name != "egd")]
+    ids = [
+        run_id(),
+        run_id(seed=1),
+        *(run_id(method=name) for name in catalog.load("addition-97").methods if name != "egd"),
+    ]
     assert len(set(ids)) == len(ids)
     monkeypatch.setattr(spec, "VERSION", spec.VERSION + 1)
     assert run_id() not in ids

@@ -124,13 +124,13 @@ def test_average_gains_are_judged_only_when_every_task_was_run(tmp_path: Path) -
     store = Store(tmp_path)
     for name in NINE[:-1]:
         for seed in range(3):
-            write_run(store, name, "sgd", seed, 20 * (5 + seed))
-            write_run(store, name, "egd", seed, 5 + seed)
+            write_run(store, name, "sgd", seed, 20 * (2 + seed))
+            write_run(store, name, "egd", seed, 2 + seed)
     before = cell(check(store).verdicts, "average", "egd", "gain in epochs")
     assert (before.kind, before.verdict) == ("incomplete", "incomplete: not run on parity-4")
     for seed in range(3):
-        write_run(store, NINE[-1], "sgd", seed, 120)
-        write_run(store, NINE[-1], "egd", seed, 6)
+        write_run(store, NINE[-1], "sgd", seed, 60)
+        write_run(store, NINE[-1], "egd", seed, 3)
     judged = check(store).verdicts
     after = cell(judged, "average", "egd", "gain in epochs")
     assert (after.kind, after.ours, after.n, after.passed) == ("outside", "20.0×", 3, 9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.dom.minidom
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,6 @@ from egalitarian.lab.report.slim import inline, slim
 from egalitarian.lab.report.spectra import draw_spectra, fan
 from egalitarian.lab.report.style import save
 from egalitarian.lab.report.trajectories import common_seed, draw_trajectories, project
-from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Store
 
 DRAWN = (draw_curves, draw_spectra, draw_distances, draw_trajectories)
@@ -114,7 +114,7 @@ def test_trajectories_are_of_a_seed_that_all_methods_have(gathered: Gathered) ->
 def test_partial_runs_are_drawn_and_the_rest_is_said(
     draw: Callable[..., Figure], gathered: Gathered, tmp_path: Path
 ) -> None:
-    figure = draw(gathered, gathered.experiments, METHODS)
+    figure = draw(gathered, gathered.experiments[:2], METHODS)
     assert any("not run" in text for text in texts(figure))
     for path in save(figure, tmp_path / "figure"):
         slim(path)
@@ -149,7 +149,7 @@ def test_the_legend_says_how_many_pass(tmp_path: Path) -> None:
     found = gather(store, ["addition-79", "addition-97"])
     figure = draw_curves(found, found.experiments, METHODS)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels[:3] == ["SGD (–, 0* of 1)", "EGD (–, 1 of 2)", "EGD, decay outside, tuned (not run)"]
+    assert labels[:3] == ["SGD (–, 0* of 1)", "EGD (–, 1 of 2)", "EGD, decay outside, tuned for p = 97 (not run)"]
 
 
 def test_no_two_methods_of_a_figure_look_alike() -> None:
@@ -169,32 +169,18 @@ def test_unknown_methods_take_colours_in_turn() -> None:
     assert first.colour != second.colour
 
 
-def test_figures_are_the_same_byte_by_byte_and_stay_so_when_slimmed(gathered: Gathered, tmp_path: Path) -> None:
-    contents = []
-    for name in ("a", "b"):
-        files = save(draw_curves(gathered, gathered.experiments, METHODS), tmp_path / name)
-        for file in files:
-            slim(file)
-        contents.append([file.read_bytes() for file in files])
-    assert contents[0] == contents[1]
-
-
 def test_slim_svg_is_well_formed_and_stands_beside_others(gathered: Gathered, tmp_path: Path) -> None:
-    known: set[str] = set()
-    sizes = []
-    for name in ("a", "b"):
-        svg = save(draw_curves(gathered, gathered.experiments, METHODS), tmp_path / name)[1]
-        before = len(svg.read_text())
-        slim(svg)
-        text = inline(svg.read_text(), known)
-        xml.dom.minidom.parseString(svg.read_text())
+    svg = save(draw_distances(gathered, gathered.experiments[1:2], METHODS), tmp_path / "figure")[1]
+    before = len(svg.read_text())
+    slim(svg)
+    assert len(svg.read_text()) < 0.7 * before
+    given = []
+    for prefix in ("a", "b"):
+        text = inline(svg.read_text(), prefix)
         xml.dom.minidom.parseString(text)
-        assert len(svg.read_text()) < 0.8 * before
         assert text.startswith("<svg")
         assert " width=" not in text.split(">")[0]
-        sizes.append(len(text))
-    assert sizes[1] < sizes[0], "letters are defined once"
-
-
-def an_experiment(name: str) -> Experiment:
-    return catalog.load(name)
+        ids = re.findall(r' id="([^"]*)"', text)
+        assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) == set(ids)
+        given += ids
+    assert len(given) == len(set(given))

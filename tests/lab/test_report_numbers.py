@@ -67,7 +67,7 @@ def test_nothing_run_has_no_median() -> None:
 
 def test_unfinished_seeds_are_marked_and_their_bound_settles_nothing() -> None:
     found = estimate([a_seed(10), a_seed(None, 6, "unfinished"), a_seed(None, 6, "unfinished")])
-    assert str(found) == "> 6 (10–> 10), unfinished"
+    assert str(found) == "> 6 (10 to > 10), unfinished"
     assert found.settled is None
     assert estimate([a_seed(10), a_seed(12), a_seed(None, 6, "unfinished")]).settled == Count(12)
 

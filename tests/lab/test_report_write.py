@@ -13,7 +13,10 @@ from report_records import write_run
 
 import egalitarian.lab.report
 from egalitarian.lab.report import write
-from egalitarian.lab.report.write import ReportError, write_report
+from egalitarian.lab.report.gather import gather
+from egalitarian.lab.report.render import latex
+from egalitarian.lab.report.tables import build
+from egalitarian.lab.report.write import ReportError, contents_for, write_report
 from egalitarian.lab.store import Store
 
 
@@ -128,6 +131,7 @@ def test_a_bad_run_and_a_bad_figure_lose_nothing_else(tmp_path: Path, monkeypatc
 
     monkeypatch.setitem(write.KINDS, "spectra", (broken, ""))
     monkeypatch.setitem(write.KINDS, "trajectories", (broken, ""))
+    monkeypatch.setitem(write.KINDS, "distances", (broken, ""))
     report = write_report(store, tmp_path / "out", ["addition-97"])
     assert not report.complete
     assert report.runs == 1
@@ -145,11 +149,14 @@ def test_a_users_experiment_gets_a_table_and_figures_of_its_own(tmp_path: Path) 
     path.write_text('extends = "addition-97"\ntitle = "Mine_1 & co"\n[task]\nmodulus = 31\n')
     store = Store(tmp_path / "runs")
     write_run(store, str(path), "egd", 0, 20)
-    report = write_report(store, tmp_path / "out", [str(path)])
-    assert report.complete
-    names = {path.name for path in report.paths}
-    assert {"mine.md", "mine-curves.svg", "mine-distances.png", "mine-trajectories.svg", "mine-spectra.svg"} < names
-    assert r"Mine\_1 \& co" in (tmp_path / "out" / "tables" / "mine.tex").read_text()
+    gathered = gather(store, [str(path)])
+    contents = contents_for(gathered)
+    assert [plan.name for plan in contents.tables] == ["mine"]
+    assert [plan.kind for plan in contents.figures] == ["curves", "spectra", "distances", "trajectories"]
+    assert r"Mine\_1 \& co" in latex(build(contents.tables[0], contents, gathered))
+    for plan in contents.figures:
+        draw, _ = write.KINDS[plan.kind]
+        assert draw(gathered, gathered.experiments, plan.methods).axes
 
 
 def test_out_must_be_a_folder(store: Store, tmp_path: Path) -> None:

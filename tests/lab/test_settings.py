@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small import law
 
 from egalitarian.lab import catalog
 from egalitarian.lab.settings import Kind, Settings, SpecError, everything, meaning, nearest, read, setting
@@ -96,9 +97,13 @@ def test_experiments_are_read_back_from_what_they_say(name: str) -> None:
 def test_the_meaning_leaves_out_titles_and_defaults() -> None:
     assert meaning(drawing()) == {"count": 1}
     assert meaning(drawing(angle=0.5, colour="black", shape={"name": "square", "side": 1})) == {"count": 1}
-    assert meaning(drawing(shape={"name": "circle", "radius": 1})) == {"count": 1, "shape": {"name": "circle", "radius": 1.0}}
+    assert meaning(drawing(shape={"name": "circle", "radius": 1})) == {
+        "count": 1,
+        "shape": {"name": "circle", "radius": 1.0},
+    }
 
 
+@law
 @given(st.integers())
 def test_a_range_admits_what_lies_in_it_and_nothing_else(count: int) -> None:
     if 1 <= count <= 10:
@@ -109,6 +114,7 @@ def test_a_range_admits_what_lies_in_it_and_nothing_else(count: int) -> None:
         assert said.endswith("ten fit on a page")
 
 
+@law
 @given(st.floats())
 def test_a_number_is_finite_and_in_its_range(angle: float) -> None:
     if 0 <= angle < 1:
@@ -168,6 +174,7 @@ def test_values_from_python_are_checked_as_values_from_a_file_are() -> None:
 LONG = [item.name for item in fields(Optim) if len(item.name) > 4]
 
 
+@law
 @given(name=st.sampled_from(LONG), data=st.data())
 def test_a_slip_of_one_letter_is_understood(name: str, data: st.DataObject) -> None:
     gone = data.draw(st.integers(0, len(name) - 1))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small import law
 from torch import Tensor
 
 from egalitarian.lab.settings import SpecError
@@ -41,6 +42,7 @@ def as_dict(inputs: Tensor, labels: Tensor, modulus: int) -> dict[tuple[int, int
 # modular arithmetic
 
 
+@law
 @given(operation=st.sampled_from("+-*"), modulus=st.integers(2, 30))
 def test_tables_are_pythons(operation: str, modulus: int) -> None:
     table = Modular(operation=operation, modulus=modulus).table()
@@ -54,9 +56,8 @@ def test_quotients_are_pythons(modulus: int) -> None:
     assert task.pairs == modulus * (modulus - 1)
 
 
-@given(
-    operation=st.sampled_from("+-*/"), modulus=st.sampled_from(PRIMES[1:6]), fraction=st.floats(0.2, 0.8), seed=seeds
-)
+@law
+@given(operation=st.sampled_from("+-*/"), modulus=st.sampled_from(PRIMES[1:6]), fraction=st.floats(0.2, 0.8), seed=seeds)
 def test_train_and_test_part_all_pairs(operation: str, modulus: int, fraction: float, seed: int) -> None:
     task = Modular(operation=operation, modulus=modulus, train_fraction=fraction)
     data = task.build(seed)
@@ -73,10 +74,11 @@ def test_division_by_a_composite_modulus_is_an_error(modulus: int) -> None:
 
 
 def test_a_split_without_pairs_on_both_sides_is_an_error() -> None:
-    with pytest.raises(SpecError, match="train_fraction must leave pairs on both sides, got 0.01; try 0.5"):
+    with pytest.raises(SpecError, match=r"train_fraction must leave pairs on both sides, got 0\.01; try 0\.5"):
         Modular(operation="+", modulus=3, train_fraction=0.01)
 
 
+@law
 @given(st.integers(-5, 400))
 def test_primes_are_those_with_two_divisors(number: int) -> None:
     assert is_prime(number) == (len([d for d in range(1, number + 1) if number % d == 0]) == 2)
@@ -93,6 +95,7 @@ def test_shapes_are_what_the_network_is_built_for() -> None:
 # parity
 
 
+@law
 @given(seed=seeds, bits=st.integers(1, 20), data=st.data(), secret=st.sampled_from(["random", "first"]))
 def test_labels_are_products_of_the_secret_bits(seed: int, bits: int, data: st.DataObject, secret: str) -> None:
     task = Parity(**{**PARITY, "bits": bits, "secret_bits": data.draw(st.integers(1, bits)), "secret": secret})
@@ -163,10 +166,14 @@ def test_streams_differ_by_seed_and_purpose_and_are_the_same_everywhere() -> Non
     def draw(*of: Any) -> int:
         return int(torch.randint(0, 2**62, (), generator=stream(*of)))
 
-    purposes = [(0, "split"), (1, "split"), (0, "batches", 0), (0, "batches", 1), (0, "init"), (0, "batches"), (10, "split")]
+    purposes = [
+        (0, "split"),
+        (1, "split"),
+        (0, "batches", 0),
+        (0, "batches", 1),
+        (0, "init"),
+        (0, "batches"),
+        (10, "split"),
+    ]
     assert len({draw(*of) for of in purposes}) == len(purposes)
-    # torch promises its CPU generator's numbers across machines; a stored run depends on these
-    assert torch.randperm(8, generator=stream(0, "split")).tolist() == GOLDEN
-
-
-GOLDEN = [0] * 8
+    assert torch.randperm(8, generator=stream(0, "split")).tolist() == [5, 0, 6, 4, 1, 7, 2, 3]  # stored runs have these

@@ -76,7 +76,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
         text = path.read_text()
     else:
         shipped = _shipped()
-        if name not in shipped or name.startswith("_") and not children:
+        if name not in shipped or (name.startswith("_") and not children):
             known = [each for each in shipped if not each.startswith("_")]
             hint = nearest(name, known) or "see `egalitarian list`"
             raise SpecError(f"experiment must be one of the lab's or a .toml file, got {name!r}; {hint}")

@@ -53,7 +53,7 @@ def grok(
     Plain SGD needs thousands of epochs; without --full it gets three times what EGD needed, which the table says.
     Everything is stored: Ctrl-C is safe, and the same command goes on where it stopped.
     """
-    from egalitarian.lab.report.grok import draw_grok
+    from egalitarian.lab.picture import draw_grok
 
     console = Console(highlight=False)
     names = choices.words(methods)
@@ -88,15 +88,23 @@ def show(experiment: Name, changes: Changes = None) -> None:
 @app.command()
 def run(
     experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or TOML files.")],
-    method: Annotated[list[str] | None, typer.Option("--method", "-m", help="A method, or several; default: the usual ones.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="A method, or several; default: the usual ones.")
+    ] = None,
     seeds: Seeds = "0-7",
     changes: Changes = None,
     device: Device = "auto",
     threads: Threads = 1,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Budget of each seed instead of the method's.")] = None,
-    past: Annotated[int | None, typer.Option("--past", min=0, help="Epochs to go on after the threshold is passed.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", min=1, help="Budget of each seed instead of the method's.")
+    ] = None,
+    past: Annotated[
+        int | None, typer.Option("--past", min=0, help="Epochs to go on after the threshold is passed.")
+    ] = None,
     runs: Runs = Path("runs"),
-    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")
+    ] = None,
 ) -> None:
     """Train and store: goes on with what is half done, skips what is stored.
 

@@ -17,7 +17,6 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tasks import Split, Task, stream
 
-
 AT_ONCE = {"cpu": 4}
 """Seeds whose networks are computed together, by device; elsewhere all of them."""
 
@@ -90,11 +89,13 @@ class Ensemble:
         """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""
         orders = [torch.randperm(self.points, generator=stream(seed, "batches", number)) for seed in self.seeds]
         order = torch.stack(orders).to(self.device) + self._offsets
-        return [self._take(chosen) for chosen in order.split(self._training.batch, 1)[: self.batches]]
+        return [self._take(chosen) for chosen in torch.split(order, self._training.batch, 1)[: self.batches]]
 
     def _take(self, chosen: Tensor) -> Split:
         flat = chosen.flatten()
-        return Split(*(part.flatten(0, 1).index_select(0, flat).unflatten(0, chosen.shape) for part in self.train))
+        return Split(
+            *(part.flatten(0, 1).index_select(0, flat).reshape(*chosen.shape, *part.shape[2:]) for part in self.train)
+        )
 
     @cached_property
     def _offsets(self) -> Tensor:

@@ -63,7 +63,11 @@ def commit() -> str | None:
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"],
-            cwd=root, capture_output=True, text=True, timeout=10, check=True,
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

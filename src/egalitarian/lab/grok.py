@@ -35,7 +35,7 @@ class Shown:
 
 def order(experiment: Experiment, names: Sequence[str]) -> list[str]:
     """The methods to show, those that equalise first: the others' budget depends on them."""
-    chosen = [experiment.method(name) and name for name in names] or [name for name in METHODS if name in experiment.methods]
+    chosen = names or [name for name in METHODS if name in experiment.methods]
     return sorted(chosen, key=lambda name: not equalises(experiment.method(name)))
 
 

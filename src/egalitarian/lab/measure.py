@@ -30,7 +30,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     each = F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
-    return each.unflatten(0, labels.shape).mean(1)
+    return each.reshape(labels.shape).mean(1)
 
 
 def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def spectral_measures(values: Tensor) -> dict[str, Tensor]:
         "sigma_max": largest,
         "sigma_min": torch.where(kept, values, math.inf).amin(-1),
         "rank": kept.sum(-1),
-        "effective_rank": torch.exp(-torch.xlogy(share, share).sum(-1)),
+        "effective_rank": torch.where(largest == 0, 0, torch.exp(-torch.xlogy(share, share).sum(-1))),
     }
 
 

@@ -5,7 +5,7 @@ Every parameter has a leading axis of seeds. Nothing here, in torch's optimizers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ TRANSFORMS = {
     spec.GrokfastEMA: eg.GrokfastEMA,
     spec.GrokfastMA: eg.GrokfastMA,
 }
-OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
@@ -75,7 +75,7 @@ class Stepper:
             return [False] * self._seeds
         active = self._attachment.active
         assert isinstance(active, Tensor)
-        return active.tolist()  # type: ignore[no-any-return]
+        return [bool(each) for each in active]
 
     def add_decay(self) -> None:
         """The gradient of wd/2 |W|² for every decayed matrix: the loss's own term, before any transform."""
@@ -103,19 +103,19 @@ class Stepper:
             self._attachment.load_state_dict(self._attachment_state([_below(state, "egd.") for state in states]))
 
     def _attach(self, method: spec.Method) -> eg.Attachment:
-        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in method.transform]  # type: ignore[index]
+        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in method.transform]
         self._until = method.until is not None
         until = None if method.until is None else eg.Until(method.until)
-        stacked = self._optimizers[0]
-        assert isinstance(stacked, Stacked)
-        return eg.attach(stacked.optimizer, self._plan, chain, until=until)
+        target = self._plan.taken[0].name
+        holds = [each for each in self._optimizers if isinstance(each, Stacked) and target in each.names]
+        return eg.attach(holds[0].optimizer, self._plan, chain, until=until)
 
     @property
     def _seeds(self) -> int:
         return len(next(iter(self._parameters.values())))
 
     def _state(self, seed: int) -> State:
-        state = {}
+        state: State = {}
         for place, optimizer in enumerate(self._optimizers):
             state |= {f"optim.{place}.{key}": value for key, value in optimizer.state(seed).items()}
         if self._attachment is not None:
@@ -238,9 +238,7 @@ def _options(optim: spec.Optim) -> dict[str, Any]:
 
 
 def _muon(optim: spec.Optim, decay: float, leaves: Sequence[Tensor]) -> torch.optim.Optimizer:
-    return torch.optim.Muon(
-        leaves, lr=optim.lr, weight_decay=decay, momentum=optim.momentum, nesterov=optim.nesterov
-    )
+    return torch.optim.Muon(leaves, lr=optim.lr, weight_decay=decay, momentum=optim.momentum, nesterov=optim.nesterov)
 
 
 def _fields(settings: spec.Transform) -> dict[str, Any]:

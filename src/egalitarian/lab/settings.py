@@ -11,7 +11,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
@@ -124,7 +124,7 @@ def everything(settings: Settings) -> dict[str, Any]:
     return {**said, **{item.name: plain(getattr(settings, item.name), everything) for item in fields(settings)}}
 
 
-def plain(value: Any, of: typing.Callable[[Settings], Any]) -> Any:
+def plain(value: Any, of: Callable[[Settings], Any]) -> Any:
     if isinstance(value, Settings):
         return of(value)
     if isinstance(value, tuple | list):
@@ -169,7 +169,11 @@ def _coerced(hint: Any, value: Any, what: str) -> Any:
         if get_origin(option) is tuple and isinstance(value, list | tuple):
             return tuple(_coerced(get_args(option)[0], item, what) for item in value)
         plain_type = get_origin(option) or option
-        if plain_type not in (float, int, tuple, Literal) and isinstance(plain_type, type) and isinstance(value, plain_type):
+        if (
+            plain_type not in (float, int, tuple, Literal)
+            and isinstance(plain_type, type)
+            and isinstance(value, plain_type)
+        ):
             return value
     expected = " or ".join(_spoken(option) for option in _options(hint))
     raise SpecError(f"{what} must be {expected}, got {value!r}; {_way_out(hint, value)}")
@@ -193,7 +197,7 @@ def _spoken(option: Any) -> str:
     return names.get(option, f"a {getattr(option, '__name__', option)}")
 
 
-_RULES = {
+_RULES: dict[str, tuple[str, Callable[[float, float], bool]]] = {
     "least": (">=", lambda value, bound: value >= bound),
     "above": (">", lambda value, bound: value > bound),
     "most": ("<=", lambda value, bound: value <= bound),

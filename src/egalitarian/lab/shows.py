@@ -62,7 +62,9 @@ def settings(experiment: Experiment) -> Iterator[RenderableType]:
 
 
 def claims(experiment: Experiment) -> Table:
-    made = table("method", ">epochs", ">seconds", ">ms per epoch", "where", title="[bold]The paper's numbers[/bold] (Tesla T4)")
+    made = table(
+        "method", ">epochs", ">seconds", ">ms per epoch", "where", title="[bold]The paper's numbers[/bold] (Tesla T4)"
+    )
     for name, claim in experiment.claims.items():
         numbers = (claim.epochs, claim.seconds, claim.ms_per_epoch)
         made.add_row(name, *("" if number is None else str(number) for number in numbers), claim.table)
@@ -195,7 +197,9 @@ def say_verdicts(console: Console, checked: Checked) -> None:
         made.add_row(*cells, f"{row.passed}/{row.n}" if row.n else "", row.verdict, style=STYLES.get(row.kind))
     console.print(made)
     if other:
-        console.print(f"[dim]{other} wall-clock cells were measured on other hardware (Tesla T4) and are not compared.[/dim]")
+        console.print(
+            f"[dim]{other} wall-clock cells were measured on other hardware (Tesla T4) and are not compared.[/dim]"
+        )
     for warning in checked.warnings:
         console.print(f"[yellow]warning:[/yellow] {warning}")
 
@@ -208,10 +212,18 @@ def say_toy(console: Console, report: ToyReport) -> None:
     for row in report.summary:
         style = None if row.verdict == "holds" else "yellow"
         made.add_row(
-            row.where, row.claim, str(row.points), str(row.printed_holds), str(row.corrected_holds), row.verdict, style=style
+            row.where,
+            row.claim,
+            str(row.points),
+            str(row.printed_holds),
+            str(row.corrected_holds),
+            row.verdict,
+            style=style,
         )
     console.print(made)
-    console.print("[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md has each in detail.[/dim]")
+    console.print(
+        "[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md has each in detail.[/dim]"
+    )
     for path in report.figures:
         if path.suffix == ".png":
             console.print(f"Figure: [bold]{path}[/bold]")

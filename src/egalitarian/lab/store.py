@@ -8,7 +8,8 @@
         checkpoint-<n>.safetensors   all that is needed to go on with epoch n, and a digest of the records before it
         lock                held by the process that trains it
 
-What counts are the records that the newest checkpoint vouches for; lines after them are trained again. No pickle is loaded.
+What counts are the records that the newest checkpoint vouches for; lines after them are trained again. The first checkpoint
+is that of epoch 0, before any record. No pickle is loaded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -52,7 +54,15 @@ class Checkpoint(NamedTuple):
 
     def tensors(self) -> dict[str, Tensor]:
         with _readable(self.path), safe_open(self.path, "pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            if file.metadata().get("weights", digest := _digest(tensors)) != digest:  # the format itself has no checksum
+                raise ValueError("other numbers than were saved")
+        if not tensors:
+            raise StoreError(
+                f"{self.path.parent} must have its weights to be trained further, got a sealed run; its records stand, and "
+                f"another --runs folder trains it anew"
+            )
+        return tensors
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,19 @@ class Stored:
         with _readable(self.folder / "spec.json") as path:
             return json.loads(path.read_text())  # type: ignore[no-any-return]
 
+    def check(self, run: Run) -> None:
+        """That what lies here, if anything does, is of this run."""
+        path = self.folder / "spec.json"
+        if not path.exists():
+            return
+        said = self.spec
+        found = said.get("id") if isinstance(said, dict) else None
+        if found != run.id:
+            raise StoreError(
+                f"{path} must be of run {run.id}, got {found!r}: edited, or from elsewhere; put it back, or move the "
+                f"folder away to train this seed anew"
+            )
+
     @property
     def environments(self) -> list[Record]:
         return _lines(self.folder / "environment.jsonl")
@@ -75,14 +98,29 @@ class Stored:
         return _lines(self.folder / "timings.jsonl")
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Newest first."""
-        found = [_describe(path) for path in self.folder.glob("checkpoint-*.safetensors")]
-        return sorted(found, key=lambda checkpoint: -checkpoint.epoch)
+        """Newest first. While another process trains, an old one may go as it is looked at: then a newer one is there."""
+        for last in (False, False, True):
+            try:
+                found = [_describe(path) for path in self.folder.glob("checkpoint-*.safetensors")]
+                return sorted(found, key=lambda checkpoint: -checkpoint.epoch)
+            except StoreError as error:
+                if last or not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        raise AssertionError
 
     def records(self, checkpoint: Checkpoint | None = None) -> list[Record]:
         """All that the newest (or the given) checkpoint vouches for: epochs, and snapshots among them."""
         checkpoint = checkpoint or next(iter(self.checkpoints()), None)
         return [] if checkpoint is None else [json.loads(line) for line in self.vouched(checkpoint).splitlines()]
+
+    def seal(self) -> None:
+        """Drops the weights: the records stay, small enough to send or to commit, and the run cannot be extended."""
+        with _writable(self.folder):
+            for place, checkpoint in enumerate(self.checkpoints()):
+                if place:
+                    checkpoint.path.unlink()
+                else:
+                    _write_checkpoint(checkpoint.path, {}, checkpoint)
 
     def vouched(self, checkpoint: Checkpoint) -> bytes:
         path = self.folder / "records.jsonl"
@@ -91,8 +129,8 @@ class Stored:
         if hashlib.sha256(content).hexdigest() != checkpoint.digest:
             state = f"only {len(content)} bytes" if len(content) < checkpoint.size else "other ones"
             raise StoreError(
-                f"{path} must hold the {checkpoint.size} bytes that {checkpoint.path.name} vouches for, got {state}: it was "
-                f"cut or edited; put the file back, or move the folder away to train this seed anew"
+                f"{path} must hold the {checkpoint.size} bytes that {checkpoint.path.name} vouches for, got {state}: it "
+                f"was cut or edited; put the file back, or move the folder away to train this seed anew"
             )
         return content
 
@@ -107,7 +145,9 @@ class Store:
         return self.root / run.experiment.name / run.method_name / f"seed-{run.seed}-{run.id}"
 
     def find(self, run: Run) -> Stored:
-        return Stored(self.folder(run))
+        stored = Stored(self.folder(run))
+        stored.check(run)
+        return stored
 
     def open(self, run: Run) -> Writer:
         """For training: locks the run."""
@@ -123,11 +163,13 @@ class Writer(Stored):
 
     def __init__(self, folder: Path, run: Run) -> None:
         super().__init__(folder)
-        with _writable(folder):
+        with _writable(folder), contextlib.ExitStack() as stack:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder / "lock", run)
+            self._lock = stack.enter_context(_locked(folder / "lock", run))
+            self.check(run)
             if not (folder / "spec.json").exists():
                 _replace(folder / "spec.json", json.dumps(run.describe(), indent=1).encode())
+            stack.pop_all()  # all went well: the lock is held until `close`
         self._records: IO[bytes] | None = None
         self._digest = hashlib.sha256()
         self._pending: dict[str, list[str]] = {"environment.jsonl": [], "timings.jsonl": []}
@@ -136,8 +178,15 @@ class Writer(Stored):
         """Goes on after a checkpoint, or from nothing; what was recorded after it will be trained again."""
         path = self.folder / "records.jsonl"
         known = b"" if checkpoint is None else self.vouched(checkpoint)
+        if checkpoint is None and path.exists() and path.stat().st_size:
+            raise StoreError(
+                f"{path} must have a checkpoint that vouches for it, got none; put the checkpoint back, or move the folder "
+                f"away to train this seed anew"
+            )
         self._digest = hashlib.sha256(known)
         with _writable(path):
+            for name in self._pending:
+                _cut_half_line(self.folder / name)
             self._records = path.open("ab")
             self._records.truncate(len(known))
             self._records.seek(0, os.SEEK_END)
@@ -153,7 +202,7 @@ class Writer(Stored):
         self._pending["timings.jsonl"].append(_line(timing))
 
     def save(self, epoch: int, tensors: Mapping[str, Tensor], company: Iterable[int]) -> None:
-        """Makes all records so far count. Older checkpoints stay until `forget`: a company must have one in common."""
+        """Makes all records so far count. Older checkpoints stay until `keep`: a company must have one in common."""
         assert self._records is not None
         with _writable(self.folder):
             self._records.flush()
@@ -162,25 +211,15 @@ class Writer(Stored):
                 with (self.folder / name).open("a") as file:
                     file.writelines(lines)
                 lines.clear()
-            about = {
-                "epoch": str(epoch),
-                "company": ",".join(map(str, company)),
-                "size": str(self._records.tell()),
-                "digest": self._digest.hexdigest(),
-            }
             path = self.folder / f"checkpoint-{epoch}.safetensors"
-            draft = path.with_suffix(".draft")
-            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, draft, about)
-            draft.chmod(0o644)
-            _sync(draft)
-            draft.replace(path)
-            _sync(self.folder)
+            about = Checkpoint(epoch, tuple(company), self._records.tell(), self._digest.hexdigest(), path)
+            _write_checkpoint(path, tensors, about)
 
-    def forget(self, before: int) -> None:
-        """Removes checkpoints that a newer one has made useless."""
+    def keep(self, epoch: int) -> None:
+        """Removes all checkpoints but the one of this epoch."""
         with _writable(self.folder):
             for checkpoint in self.checkpoints():
-                if checkpoint.epoch < before:
+                if checkpoint.epoch != epoch:
                     checkpoint.path.unlink()
             for draft in self.folder.glob("*.draft"):
                 draft.unlink()
@@ -207,13 +246,32 @@ def _locked(path: Path, run: Run) -> IO[str]:
         holder = file.read().strip() or "another process"
         file.close()
         raise StoreError(
-            f"{run.experiment.name}, {run.method_name}, seed {run.seed} must be trained by one process at a time, got a second "
-            f"beside {holder}; wait for it, or use another --runs folder"
+            f"{run.experiment.name}, {run.method_name}, seed {run.seed} must be trained by one process at a time, got a "
+            f"second beside {holder}; wait for it, or use another --runs folder"
         ) from None
     file.truncate(0)
     file.write(f"process {os.getpid()}")
     file.flush()
     return file
+
+
+def _write_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Checkpoint) -> None:
+    saved = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    company = ",".join(map(str, about.company))
+    metadata = {"epoch": str(about.epoch), "company": company, "size": str(about.size), "digest": about.digest}
+    draft = path.with_suffix(".draft")
+    save_file(saved, draft, {**metadata, "weights": _digest(saved)})
+    draft.chmod(0o644)
+    _sync(draft)
+    draft.replace(path)
+    _sync(path.parent)
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(tensors):
+        digest.update(key.encode() + tensors[key].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _describe(path: Path) -> Checkpoint:
@@ -234,12 +292,23 @@ def _lines(path: Path) -> list[Record]:
 
 def _line(record: Mapping[str, Any]) -> str:
     """JSON has no NaN: what is not finite is null."""
-    finite = {key: None if isinstance(value, float) and not _is_finite(value) else value for key, value in record.items()}
-    return json.dumps(finite, separators=(",", ":"), allow_nan=False) + "\n"
+    return json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n"
 
 
-def _is_finite(value: float) -> bool:
-    return value - value == 0
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cut_half_line(path: Path) -> None:
+    """Takes off a last line that a kill left without its end, so that the next one stands alone."""
+    size = path.stat().st_size if path.exists() else 0
+    if size:
+        with path.open("r+b") as file:
+            file.truncate(file.read(size).rfind(b"\n") + 1)
 
 
 def _replace(path: Path, content: bytes) -> None:

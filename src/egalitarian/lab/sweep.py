@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -45,6 +46,8 @@ class Progress:
     """What is known of one seed so far."""
 
     run: Run
+    checkpoint: Checkpoint | None = None
+    """Where it would go on from."""
     next_epoch: int = 0
     crossed: int | None = None
     """The first epoch past the threshold."""
@@ -56,7 +59,7 @@ class Progress:
             return
         self.last, self.next_epoch = record, record["epoch"] + 1
         loss, accuracy = record["train_loss"], record["test_accuracy"]
-        self.diverged = loss is None or loss != loss
+        self.diverged = loss is None or not math.isfinite(loss)
         if self.crossed is None and accuracy > threshold:
             self.crossed = record["epoch"]
 
@@ -98,64 +101,57 @@ def sweep(
     """Trains the seeds of one method until each is done; returns what is known of each, in the order given."""
     stop = stop or Stop.of(experiment, method)
     listener = listener or Silent()
-    runs = [Run(experiment, method, seed) for seed in seeds]
-    known = {run.seed: look_up(run, store, stop) for run in runs}
-    waiting = [run for run in runs if not known[run.seed].done(stop)]
+    runs = {seed: Run(experiment, method, seed) for seed in seeds}
+    known = _look_up(runs, store, stop)
     with contextlib.ExitStack() as stack:
+        waiting = [run for seed, run in runs.items() if not known[seed].done(stop)]
         writers = {run.seed: stack.enter_context(store.open(run)) for run in waiting}
-        for checkpoints in _companies(writers):
-            company = [known[seed] for seed in checkpoints]
-            _train_company(company, writers, checkpoints, stop, device, listener)
+        if writers:
+            known = _look_up(runs, store, stop)  # once more, now that no other process can change them
+        for company in _companies([known[seed] for seed in writers if not known[seed].done(stop)]):
+            _train_company(company, writers, stop, device, listener)
     return [known[seed] for seed in seeds]
 
 
-def look_up(run: Run, store: Store, stop: Stop) -> Progress:
-    """What the store knows of a run."""
-    progress = Progress(run)
-    for record in store.find(run).records():
-        progress.take(record, stop.threshold)
-    return progress
+def _look_up(runs: dict[int, Run], store: Store, stop: Stop) -> dict[int, Progress]:
+    """What the store knows of each seed.
 
-
-def _companies(writers: dict[int, Writer]) -> list[dict[int, Checkpoint | None]]:
-    """Which seeds go on together, each with its checkpoint: those that were together and have one at the same epoch.
-
-    A kill may come between two seeds' checkpoints, so the newest that all members of a company have counts.
+    A kill may come between the checkpoints of a company. An older one is removed only when all members have the newer, so
+    whoever has both beside a member without the newer goes back to the older: to where they all can go on together.
     """
-    by_company: dict[tuple[int, ...], list[int]] = {}
-    found = {seed: writer.checkpoints() for seed, writer in writers.items()}
+    stored = {seed: store.find(run) for seed, run in runs.items()}
+    found = {seed: each.checkpoints() for seed, each in stored.items()}
+    reached = {seed: checkpoints[0].epoch if checkpoints else -1 for seed, checkpoints in found.items()}
+    known = {}
     for seed, checkpoints in found.items():
-        by_company.setdefault(checkpoints[0].company if checkpoints else (), []).append(seed)
-    companies: list[dict[int, Checkpoint | None]] = []
-    for seeds in by_company.values():
-        epochs = [{checkpoint.epoch for checkpoint in found[seed]} for seed in seeds]
-        common = max(set.intersection(*epochs), default=None)
-        if common is None and epochs[0]:  # they have parted since: each goes on where it is
-            companies += [{seed: found[seed][0]} for seed in seeds]
-        else:
-            companies.append(
-                {seed: next((one for one in found[seed] if one.epoch == common), None) for seed in seeds}
-            )
-    return companies
+        shared = [one for one in checkpoints if all(reached.get(other, one.epoch) >= one.epoch for other in one.company)]
+        checkpoint = next(iter(shared or checkpoints[-1:]), None)
+        known[seed] = Progress(runs[seed], checkpoint)
+        for record in stored[seed].records(checkpoint) if checkpoint else ():
+            known[seed].take(record, stop.threshold)
+    return known
+
+
+def _companies(waiting: list[Progress]) -> list[list[Progress]]:
+    """Which seeds go on together: those that were together and are at the same epoch; and all that are to begin."""
+    companies: dict[tuple[int, tuple[int, ...]], list[Progress]] = {}
+    for progress in waiting:
+        past = progress.checkpoint.company if progress.checkpoint and progress.next_epoch else ()
+        companies.setdefault((progress.next_epoch, past), []).append(progress)
+    return list(companies.values())
 
 
 def _train_company(
-    company: list[Progress],
-    writers: dict[int, Writer],
-    checkpoints: dict[int, Checkpoint | None],
-    stop: Stop,
-    device: torch.device,
-    listener: Listener,
+    company: list[Progress], writers: dict[int, Writer], stop: Stop, device: torch.device, listener: Listener
 ) -> None:
     """All seeds from one epoch on; whoever is done leaves, and the others go on as a smaller company."""
-    about = environment(device)
-    states: list[dict[str, Tensor]] | None = []
+    about = {**environment(device), "epoch": company[0].next_epoch, "seeds": len(company)}
+    states = _load(company)
     for progress in company:
-        seed = progress.run.seed
-        checkpoint = checkpoints[seed]
-        writers[seed].begin(checkpoint, {**about, "epoch": 0 if checkpoint is None else checkpoint.epoch, "seeds": len(company)})
-        _rewind(progress, writers[seed], checkpoint, stop)
-        states = None if checkpoint is None or states is None else [*states, checkpoint.tensors()]
+        writer, checkpoint = writers[progress.run.seed], progress.checkpoint
+        if checkpoint is not None:
+            writer.keep(checkpoint.epoch)  # first: a newer one would vouch for records that are cut off now
+        writer.begin(checkpoint, about)
     listener.begins(company, stop)
     with _interrupts() as interrupted:
         while company:
@@ -163,8 +159,16 @@ def _train_company(
             left = [place for place, progress in enumerate(company) if not progress.done(stop)]
             listener.ends([progress for progress in company if progress.done(stop)])
             company, states = [company[place] for place in left], [states[place] for place in left]
-            if interrupted.is_set() and company:
+            if interrupted.is_set():
                 raise Interrupted
+
+
+def _load(company: list[Progress]) -> list[dict[str, Tensor]] | None:
+    """The seeds' states; None: they begin."""
+    checkpoints = [progress.checkpoint for progress in company if progress.checkpoint is not None]
+    if len(checkpoints) < len(company) or checkpoints[0].epoch == 0:
+        return None
+    return [checkpoint.tensors() for checkpoint in checkpoints]
 
 
 def _until_one_is_done(
@@ -181,7 +185,9 @@ def _until_one_is_done(
     seeds = [progress.run.seed for progress in company]
     ensemble = Ensemble(first.experiment, seeds, device)
     stepper = Stepper(first.method, ensemble.parameters)
-    if states is not None:
+    if states is None:
+        states = _save(ensemble, stepper, [writers[seed] for seed in seeds], 0)
+    else:
         _restore(ensemble, stepper, states)
     saved = time.monotonic()
     for epoch in train(ensemble, stepper, company[0].next_epoch):
@@ -193,13 +199,10 @@ def _until_one_is_done(
             saved = time.monotonic()
         if over:
             break
-    assert states is not None
     return states
 
 
-def _keep(
-    epoch: Epoch, company: list[Progress], writers: dict[int, Writer], stop: Stop, device: torch.device
-) -> None:
+def _keep(epoch: Epoch, company: list[Progress], writers: dict[int, Writer], stop: Stop, device: torch.device) -> None:
     timing = {
         "epoch": epoch.number,
         "training": epoch.training_seconds,
@@ -222,7 +225,7 @@ def _save(ensemble: Ensemble, stepper: Stepper, writers: list[Writer], epoch: in
     for writer, state in zip(writers, states, strict=True):
         writer.save(epoch, state, ensemble.seeds)
     for writer in writers:
-        writer.forget(before=epoch)
+        writer.keep(epoch)
     return states
 
 
@@ -232,17 +235,6 @@ def _restore(ensemble: Ensemble, stepper: Stepper, states: Sequence[dict[str, Te
             for own, state in zip(parameter, states, strict=True):
                 own.copy_(state[f"parameters.{name}"])
     stepper.load([{key: value.to(ensemble.device) for key, value in state.items()} for state in states])
-
-
-def _rewind(progress: Progress, writer: Writer, checkpoint: Checkpoint | None, stop: Stop) -> None:
-    """Back to the checkpoint, where a company's common one is older than the seed's own."""
-    progress.next_epoch, progress.crossed, progress.last, progress.diverged = 0, None, None, False
-    if checkpoint is not None:
-        for record in writer.records(checkpoint):
-            progress.take(record, stop.threshold)
-    for newer in writer.checkpoints():
-        if checkpoint is None or newer.epoch > checkpoint.epoch:
-            newer.path.unlink()
 
 
 @contextlib.contextmanager

@@ -176,4 +176,4 @@ def new_figure(panels: int, height: float) -> Figure:
 
 def panel_title(experiment: Experiment, panels: int) -> str:
     """In as many lines as a panel's width needs."""
-    return textwrap.fill(experiment.title, {1: 44, 2: 36, 3: 24}.get(panels, 20))
+    return textwrap.fill(experiment.title, {1: 44, 2: 36, 3: 25}.get(panels, 20))

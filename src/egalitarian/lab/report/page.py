@@ -70,8 +70,7 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 def html(page: Page) -> str:
     """Inline figures and styles; opens from a file, in light and in dark."""
-    known: set[str] = set()
-    figures = [(picture, inline(picture.svg, known)) for picture in page.pictures]
+    figures = [(picture, inline(picture.svg, f"f{place}")) for place, picture in enumerate(page.pictures)]
     return _environment(autoescape=True).get_template("report.html.j2").render(page=page, figures=figures)
 
 

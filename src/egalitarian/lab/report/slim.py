@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
@@ -22,7 +23,7 @@ def slim(path: Path) -> None:
 
 
 def slim_svg(text: str) -> str:
-    """Coordinates to a hundredth of a point; no unused ids, comments, indentation, or styles said twice."""
+    """Coordinates to a hundredth of a point, short ids and no unused ones, no comments, indentation, repeated styles."""
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' d="([^"]*)"', lambda found: f' d="{_rounded(" ".join(found[1].split()))}"', text)
     text = re.sub(r' [xy]="[^"]*"|translate\([^)]*\)', lambda found: _rounded(found[0]), text)
@@ -34,7 +35,13 @@ def slim_svg(text: str) -> str:
         lambda found: found[1] if styles.get(found[2]) == found[3] else found[0],
         text,
     )
-    return _without_bare_groups(re.sub(r"\n\s*", "\n", text))
+    short = {name: f"i{place}" for place, name in enumerate(sorted(used))}
+    return _without_bare_groups(_renamed(re.sub(r"\n\s*", "\n", text), short.__getitem__))
+
+
+def _renamed(text: str, rename: Callable[[str], str]) -> str:
+    """All ids, where they are given and where they are used."""
+    return re.sub(r'( id="|url\(#|href="#)([^")]+)', lambda found: found[1] + rename(found[2]), text)
 
 
 def _rounded(numbers: str) -> str:
@@ -55,18 +62,7 @@ def _without_bare_groups(text: str) -> str:
     return "\n".join(lines)
 
 
-def inline(text: str, known: set[str]) -> str:
-    """For a page: without the XML head, as wide as its column, without what an SVG before it has defined already.
-
-    matplotlib names what is defined after its content (letters, marks, clips), so that one definition serves all.
-    """
-
-    def once(found: re.Match[str]) -> str:
-        fresh = found[2] not in known
-        known.add(found[2])
-        return found[0] if fresh else ""
-
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r'<(path|clipPath) id="([^"]*)"(?:[^>]*/>|.*?</\1>)\n?', once, text, flags=re.DOTALL)
-    text = re.sub(r"<defs>\s*</defs>\n?", "", text)
+def inline(text: str, prefix: str) -> str:
+    """For a page with others: without the XML head, as wide as its column, every id with a prefix of its own."""
+    text = _renamed(text[text.index("<svg") :].strip(), lambda name: prefix + name)
     return re.sub(r'^(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text)

@@ -39,7 +39,9 @@ class Estimate:
         """min–max, in words."""
         if self.low is None or self.high is None:
             return ""
-        return str(self.low) if self.low == self.high else f"{self.low}–{self.high}"
+        if self.low == self.high:
+            return str(self.low)
+        return f"{self.low}{' to ' if self.high.sign else '–'}{self.high}"
 
     def __str__(self) -> str:
         if self.median is None:

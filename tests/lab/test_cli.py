@@ -1,0 +1,170 @@
+"""The command line as a user meets it: what it says, what it leaves behind, and never a traceback for a mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from egalitarian.lab import catalog
+from egalitarian.lab.cli import main
+from egalitarian.lab.textplot import text_plot
+
+SMALL = ["--set", "task.modulus=7", "--set", "model.width=16", "--set", "training.batch=8"]
+Outcome = tuple[int, str, str]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs a command in an empty folder and returns its exit code and what it printed, on one long line each."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("EGALITARIAN_RUNS", raising=False)
+
+    def run(*arguments: str) -> Outcome:
+        code = main(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def test_grok_shows_trains_and_draws(command, tmp_path: Path) -> None:
+    code, out, _ = command("grok", "addition-97", *SMALL, "--set", "epochs=4", "--set", "measure.past=0", "--seeds", "0,1")
+    assert code == 0
+    assert "Addition modulo 97: epochs until test accuracy passes 95%" in out
+    for method in ("EGD", "column norm", "SGD"):
+        assert method in out
+    assert (tmp_path / "grok-addition-97.png").stat().st_size > 10_000
+    assert len(list((tmp_path / "runs").glob("addition-97/*/seed-*"))) == 10
+
+
+def test_grok_stops_slow_methods_at_a_stated_multiple(command) -> None:
+    easy = [*SMALL, "--set", "task.train_fraction=0.9", "--set", "measure.threshold=0.01", "--methods", "egd,sgd"]
+    code, out, _ = command("grok", *easy)
+    assert code == 0
+    assert re.search(r"EGD +\S+ +116", out)
+    code, _, _ = command("grok", *easy, "--full")
+    assert code == 0
+
+
+def test_a_second_run_trains_nothing(command, tmp_path: Path) -> None:
+    arguments = ["run", "addition-97", *SMALL, "-m", "egd,sgd", "--seeds", "0-2", "--epochs", "2"]
+    assert command(*arguments)[0] == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    code, out, _ = command(*arguments)
+    assert code == 0
+    assert re.search(r"addition-97 +egd +0 of 3", out)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_longer_budget_extends(command, tmp_path: Path) -> None:
+    for epochs in ("2", "4"):
+        assert command("run", "addition-97", *SMALL, "-m", "egd", "--seeds", "0", "--epochs", epochs)[0] == 0
+    (records,) = tmp_path.rglob("records.jsonl")
+    epochs = [line for line in records.read_text().splitlines() if "snapshot" not in line]
+    assert len(epochs) == 4
+
+
+def test_list_and_show(command) -> None:
+    code, out, _ = command("list")
+    assert code == 0
+    assert all(name in out for name in catalog.names())
+    code, out, _ = command("show", "parity-3")
+    assert code == 0
+    assert re.search(r"optim\.lr +0\.0416239 +authors' code; Table 1 rounds it", out)
+    assert re.search(r"training\.loss +squared-error +authors' code; the text says hinge", out)
+    assert re.search(r"sgd +1784 +89\.4 +50\.1 +Table 4", out)
+
+
+def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
+    code, out, _ = command("check", "addition-97")
+    assert code == 0
+    assert "not run" in out
+    assert command("report", "--out", "somewhere")[0] == 0
+    assert (tmp_path / "somewhere" / "index.html").exists()
+
+
+def test_toy_says_what_holds(command, tmp_path: Path) -> None:
+    code, out, _ = command("toy", "--quick", "--eps", "0.1", "--out", "figures")
+    assert code == 0
+    assert "fails as printed" in out
+    assert "holds" in out
+    assert len(list((tmp_path / "figures").glob("*.png"))) == 4
+
+
+MISTAKES = {
+    "experiment": (["run", "adition-97"], "did you mean 'addition-97'?"),
+    "file": (["run", "nowhere.toml"], "existing file"),
+    "base": (["run", "_modular"], "one of the lab's"),
+    "method": (["run", "addition-97", "-m", "egdd"], "did you mean 'egd'?"),
+    "seeds": (["run", "addition-97", "--seeds", "7-0"], "--seeds must"),
+    "seeds of words": (["run", "addition-97", "--seeds", "many"], "for example 0-7"),
+    "device": (["run", "addition-97", "--device", "gpu"], "--device must be"),
+    "far device": (["run", "addition-97", "--device", "cuda:99"], "--device must be"),
+    "setting": (["run", "addition-97", "--set", "optim.rl=1"], "optim.rl must be a known setting"),
+    "part": (["run", "addition-97", "--set", "optimm.lr=1"], "did you mean 'optim'?"),
+    "value": (["run", "addition-97", "--set", "optim.lr=fast"], "must be a finite number, got 'fast'"),
+    "range": (["run", "addition-97", "--set", "optim.lr=-1"], "must be > 0, got -1"),
+    "no value": (["run", "addition-97", "--set", "optim.lr"], "must be key=value"),
+    "prime": (["run", "addition-97", "--set", "task.operation='/'", "--set", "task.modulus=9"], "prime"),
+    "batch": (["run", "addition-97", "--set", "training.batch=100000", "-m", "egd"], "training.batch must be"),
+    "rank": (["run", "addition-97", "--set", "transform.0.rank=999", "-m", "egd-rsvd-64"], "rank must be in [1, 194]"),
+    "picture": (["grok", "--picture", "nowhere/x.png"], "make nowhere first"),
+    "kind of picture": (["grok", "--picture", "x.gif"], "must end in .png"),
+    "eps": (["toy", "--eps", "2"], "eps must"),
+    "eps of words": (["toy", "--eps", "small"], "--eps must be numbers"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_a_message(mistake: str, command, tmp_path: Path) -> None:
+    arguments, expected = MISTAKES[mistake]
+    code, out, err = command(*arguments)
+    assert code == 2
+    assert err.startswith("egalitarian: ")
+    assert expected in err
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("arguments", [["gork"], ["run"], ["run", "addition-97", "--epochs", "0"], ["grok", "--sed", "1"]])
+def test_mistakes_that_the_parser_finds(arguments: list[str], command) -> None:
+    code, out, err = command(*arguments)
+    assert code == 2
+    assert "Traceback" not in out + err
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    arguments = ["run", "addition-97", *SMALL, "-m", "sgd", "--seeds", "0", "--epochs", "100000", "--runs", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "egalitarian", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(tmp_path.rglob("records.jsonl")):
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "everything is stored" in err
+    assert "Traceback" not in err
+    assert list(tmp_path.rglob("checkpoint-*.safetensors"))
+
+
+def test_the_text_plot_puts_dots_where_the_curve_is() -> None:
+    plot = text_plot({"one": [(0, 0.0), (9, 0.0), (99, 1.0)]}, {}, width=40, height=5).plain.splitlines()
+    assert plot[0].rstrip().endswith("⠉")  # the top row of dots
+    assert "1.0 ┤" in plot[0]
+    assert plot[4].startswith(" 0.0 ┤")
+    assert plot[6].split()[:3] == ["1", "10", "100"]

@@ -1,0 +1,53 @@
+"""docs/lab.md: the task of one's own is real, the commands it names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from egalitarian.lab import catalog
+from egalitarian.lab.cli import app
+from egalitarian.lab.store import Store
+from egalitarian.lab.sweep import Stop, sweep
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "lab.md").read_text()
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """The files the page shows, as it shows them."""
+    blocks = re.findall(r"<!-- executed by tests/lab/test_docs.py: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    assert [name for name, _ in blocks] == ["majority.py", "majority.toml"]
+    for name, block in blocks:
+        (tmp_path / name).write_text(block)
+    return tmp_path
+
+
+def test_a_task_of_ones_own_trains(written: Path) -> None:
+    experiment = catalog.load(str(written / "majority.toml"))
+    inputs, labels = experiment.task.build(3).train  # type: ignore[attr-defined]
+    assert torch.equal(labels, torch.where(inputs.sum(1) > 0, 1.0, -1.0))
+    stop = Stop.of(experiment, "egd-outside", epochs=3)
+    (progress,) = sweep(experiment, "egd-outside", [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
+    assert progress.last is not None
+    assert progress.last["test_accuracy"] > 0.7  # majority is easy
+
+
+@pytest.mark.parametrize("page", ["docs/lab.md", "README.md", "docs/errata.md"])
+def test_every_command_that_is_named_exists(page: str) -> None:
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    text = (ROOT / page).read_text()
+    named = re.findall(r"(?:^|`)egalitarian ([a-z]+)", text, re.MULTILINE)
+    assert named
+    assert set(named) <= commands
+
+
+@pytest.mark.parametrize("page", ["docs/lab.md", "README.md", "docs/errata.md", "docs/method.md", "docs/layers.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text()):
+        if "://" not in target:
+            assert (ROOT / page).parent.joinpath(target).exists(), target

@@ -1,0 +1,194 @@
+"""Many seeds as one: a seed in any company is the seed alone."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+import pytest
+import torch
+from small import CPU, DOUBLE, VARIANTS, distance, parameters, small, states, together
+
+from egalitarian.lab import catalog, ensemble
+from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.train import train
+
+ROUNDING = 1e-9
+"""float64 rounds at 2e-16; U Vᵀ magnifies an error by 2 |G| / s_min, here up to 1e5, the natural gradient by its square but
+at a learning rate of 1e-4; six epochs of three steps carry it on. In float32 the same would be 0.5: no test at all."""
+
+
+def at_any_time(experiment: Experiment, method: str, seeds: list[int], epochs: int) -> float:
+    """How far seeds in company are from the same seeds alone, at the worst epoch."""
+    company = states(experiment, method, seeds, epochs)
+    alone = [states(experiment, method, [seed], epochs)[0] for seed in seeds]
+    pairs = zip(company, alone, strict=True)
+    return max(distance(one, other) for own, lone in pairs for one, other in zip(own, lone, strict=True))
+
+
+# company
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_seed_in_company_is_the_seed_alone(name: str) -> None:
+    """Step by step; five seeds, so that on a CPU the last is computed apart from the first four."""
+    method, changes = VARIANTS[name]
+    experiment = small("addition-97", DOUBLE, *changes, methods=(method,))
+    assert len(range(5)) > ensemble.AT_ONCE["cpu"]
+    assert at_any_time(experiment, method, [0, 1, 2, 3, 4], 6) < ROUNDING
+
+
+@pytest.mark.parametrize("method", ["sgd", "egd", "egd-rsvd-30", "column-norm", "egd-outside", "muon"])
+@pytest.mark.parametrize("name", ["parity-3", "parity-4-hinge"])
+def test_a_seed_of_a_parity_is_the_seed_alone(name: str, method: str) -> None:
+    assert at_any_time(small(name, DOUBLE), method, [7, 0, 3], 4) < ROUNDING
+
+
+def test_seeds_differ() -> None:
+    own = states(small(), "egd", [0, 1, 2], 2)
+    assert distance(own[0][-1], own[1][-1]) > 0.1
+    assert distance(own[1][-1], own[2][-1]) > 0.1
+
+
+def test_the_order_of_the_seeds_is_of_no_account() -> None:
+    experiment = small("addition-97", DOUBLE)
+    one, other = states(experiment, "egd", [0, 1, 2], 3), states(experiment, "egd", [2, 0, 1], 3)
+    assert max(distance(one[seed][-1], other[place][-1]) for place, seed in enumerate([2, 0, 1])) < ROUNDING
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_gradients_do_not_depend_on_how_many_are_computed_at_once(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    whole = small("addition-97", DOUBLE)
+    expected, _ = together(whole, "sgd", [0, 1, 2, 3, 4])
+    monkeypatch.setitem(ensemble.AT_ONCE, "cpu", size)
+    found, _ = together(whole, "sgd", [0, 1, 2, 3, 4])
+    for one in (expected, found):
+        for batch in one.epoch(0):
+            one.backward(batch)
+    for name, parameter in found.parameters.items():
+        torch.testing.assert_close(parameter.grad, expected.parameters[name].grad, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["addition-97", "parity-3"])
+def test_a_gradient_is_that_of_each_networks_mean_loss(name: str) -> None:
+    experiment = small(name, DOUBLE)
+    stack, _ = together(experiment, "sgd", [0, 1, 2])
+    batches = stack.epoch(0)
+    stack.backward(batches[0])
+    stack.backward(batches[1])  # nothing of the first stays
+    for place in range(3):
+        one = {key: tensor.detach()[place].clone().requires_grad_() for key, tensor in stack.parameters.items()}
+        outputs = experiment.model.one(one, batches[1].inputs[place])
+        loss = stack.loss(outputs[None], batches[1].labels[place][None]).sum()
+        for key, grad in zip(one, torch.autograd.grad(loss, list(one.values())), strict=True):
+            torch.testing.assert_close(stack.parameters[key].grad[place], grad, rtol=1e-12, atol=1e-14)
+
+
+def test_a_seed_that_diverges_leaves_its_neighbours_as_they_would_be() -> None:
+    experiment = small("addition-97", DOUBLE)
+    company, stepper = together(experiment, "egd", [0, 1, 2])
+    with torch.no_grad():
+        company.parameters["output.weight"][1].mul_(math.inf)
+    for epoch in train(company, stepper):
+        if epoch.number == 3:
+            break
+    expected = states(experiment, "egd", [0, 1, 2], 4)
+    found = parameters(company)
+    assert not found[1]["output.weight"].isfinite().all()
+    assert all(distance(expected[seed][-1], found[seed]) < ROUNDING for seed in (0, 2))
+    assert math.isnan(epoch.records[1][0]["train_loss"])
+    assert all(math.isfinite(epoch.records[seed][0]["train_loss"]) for seed in (0, 2))
+
+
+@pytest.mark.parametrize("method", ["sgd", "egd", "egd-rsvd-64", "natural", "muon", "grokfast-ma", "egd-grokfast"])
+def test_a_seed_that_explodes_harms_nobody_else(method: str) -> None:
+    """One seed's start is thrown so far off that its loss overflows; the other goes on as if alone."""
+    experiment = small("addition-97", DOUBLE)
+    company, stepper = together(experiment, method, [0, 1])
+    alone, own = together(experiment, method, [1])
+    with torch.no_grad():
+        company.parameters["hidden.weight"][0].mul_(1e200)
+        company.parameters["output.weight"][0].mul_(1e200)
+    epochs = list(islice(zip(train(company, stepper), train(alone, own), strict=False), 3))
+    assert not math.isfinite(epochs[-1][0].records[0][0]["train_loss"])
+    assert math.isfinite(epochs[-1][1].records[0][0]["train_loss"])
+    assert distance(parameters(alone)[0], parameters(company)[1]) < ROUNDING
+
+
+# data and batches
+
+
+def test_every_seed_has_its_own_data_and_start() -> None:
+    experiment = small()
+    stack = Ensemble(experiment, [5, 2], CPU)
+    for place, seed in enumerate((5, 2)):
+        data = experiment.task.build(seed)
+        assert torch.equal(stack.train.inputs[place], data.train.inputs)
+        assert torch.equal(stack.test.labels[place], data.test.labels)
+        for name, tensor in experiment.model.start(experiment.task, seed).items():
+            assert torch.equal(stack.start[name][place], tensor)
+            assert torch.equal(stack.parameters[name].detach()[place], tensor)
+
+
+def test_precision_is_that_of_every_tensor_but_labels() -> None:
+    for precision, dtype in (("float32", torch.float32), ("float64", torch.float64)):
+        stack = Ensemble(small("parity-3", f"training.precision={precision}"), [0], CPU)
+        assert {tensor.dtype for tensor in (*stack.parameters.values(), *stack.train)} == {dtype}
+        modular = Ensemble(small("addition-97", f"training.precision={precision}"), [0], CPU)
+        assert {tensor.dtype for tensor in modular.train} == {torch.int64}
+
+
+@pytest.mark.parametrize(("drop_last", "sizes"), [(True, [10, 10]), (False, [10, 10, 4])])
+def test_an_epoch_takes_every_point_once(drop_last: bool, sizes: list[int]) -> None:
+    experiment = small("addition-97", "training.batch=10", f"training.drop_last={str(drop_last).lower()}")
+    stack = Ensemble(experiment, [0, 1, 2], CPU)
+    batches = stack.epoch(3)
+    assert [batch.labels.shape for batch in batches] == [(3, size) for size in sizes]
+    assert stack.batches == len(sizes)
+    for place in range(3):
+        drawn = [(*pair, label) for batch in batches for pair, label in rows(batch.inputs[place], batch.labels[place])]
+        points = [(*pair, label) for pair, label in rows(stack.train.inputs[place], stack.train.labels[place])]
+        assert len(set(drawn)) == len(drawn) == sum(sizes)
+        assert set(drawn) <= set(points)
+
+
+def rows(inputs: torch.Tensor, labels: torch.Tensor) -> list[tuple[list[int], int]]:
+    return list(zip(inputs.tolist(), labels.tolist(), strict=True))
+
+
+def test_batches_depend_on_the_seed_and_the_epoch_alone() -> None:
+    experiment = small()
+    first = Ensemble(experiment, [0, 1], CPU)
+    later = Ensemble(experiment, [3, 1, 0], CPU)
+    later.epoch(0)
+    torch.manual_seed(5)
+    torch.rand(3)
+    for one, other in zip(first.epoch(7), later.epoch(7), strict=True):
+        assert torch.equal(one.inputs[1], other.inputs[1])
+        assert torch.equal(one.labels[0], other.labels[2])
+    assert not torch.equal(first.epoch(7)[0].inputs, first.epoch(8)[0].inputs)
+
+
+def test_training_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    states(small(), "egd-rsvd-64", [0, 1], 2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_batch_that_is_larger_than_the_data_is_an_error() -> None:
+    with pytest.raises(SpecError, match=r"training\.batch must be at most the 24 training points, got 25; lower it"):
+        Ensemble(small("addition-97", "training.batch=25"), [0], CPU)
+    kept = Ensemble(small("addition-97", "training.batch=25", "training.drop_last=false"), [0], CPU)
+    assert [len(batch.labels[0]) for batch in kept.epoch(0)] == [24]
+
+
+def test_the_papers_sizes() -> None:
+    stack = Ensemble(catalog.load("addition-97"), [0], CPU)
+    assert (stack.points, stack.batches, stack.test.labels.shape[1]) == (4704, 9, 4705)
+    assert {name: tuple(tensor.shape) for name, tensor in stack.parameters.items()} == {
+        "hidden.weight": (1, 512, 194),
+        "hidden.bias": (1, 512),
+        "output.weight": (1, 97, 512),
+    }

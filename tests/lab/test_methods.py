@@ -1,0 +1,349 @@
+"""Methods: the lab's steps are the paper's, torch's and the library's own; a state is all that one seed needs to go on."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import torch
+from small import CPU, DOUBLE, MODULAR, OPTIMS, VARIANTS, State, distance, parameters, same, small, together
+from torch import Tensor, nn
+
+import egalitarian as eg
+from egalitarian.lab import catalog
+from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.methods import OPTIMIZERS, TRANSFORMS, Stepper
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.spec import Experiment, Method, Optim, Transform
+
+EXACT = 1e-11
+"""Rounding of float64 (2e-16), through some dozen steps; U Vᵀ magnifies it by 2 |G| / s_min, here up to 1e4."""
+
+
+def benchmark() -> Any:
+    file = Path(__file__).parent.parent.parent / "benchmarks" / "lab.py"
+    found = importlib.util.spec_from_file_location("benchmarks_lab", file)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def steps(ensemble: Ensemble, stepper: Stepper, epochs: range) -> None:
+    """The loop without its measures."""
+    for epoch in epochs:
+        for batch in ensemble.epoch(epoch):
+            ensemble.backward(batch)
+            stepper.add_decay()
+            stepper.step()
+
+
+def trained(experiment: Experiment, method: str, epochs: int, seeds: tuple[int, ...] = (0,)) -> list[State]:
+    ensemble, stepper = together(experiment, method, seeds)
+    steps(ensemble, stepper, range(epochs))
+    return parameters(ensemble)
+
+
+class Plain:
+    """One seed as a torch user would write it: plain parameters, dense inputs, a loss, a step."""
+
+    def __init__(self, experiment: Experiment, seed: int = 0) -> None:
+        self._alone = Ensemble(experiment, [seed], CPU)
+        self.weights = {name: nn.Parameter(tensor[0].clone()) for name, tensor in self._alone.start.items()}
+
+    def epoch(self, number: int, step: Any, decay: float = 0.0) -> None:
+        W1, b1, W2 = self.weights.values()
+        for inputs, labels in self._alone.epoch(number):
+            x = nn.functional.one_hot(inputs[0], W1.shape[1]).sum(1).to(W1.dtype)
+            loss = nn.functional.cross_entropy(nn.functional.relu(x @ W1.mT + b1) @ W2.mT, labels[0])
+            for weight in self.weights.values():
+                weight.grad = None
+            (loss + decay / 2 * (W1.square().sum() + W2.square().sum())).backward()
+            step()
+
+    @property
+    def state(self) -> State:
+        return {name: weight.detach().clone() for name, weight in self.weights.items()}
+
+
+# the paper's own loop
+
+
+@pytest.mark.parametrize(("method", "equalise"), [("sgd", False), ("egd", True)])
+@pytest.mark.parametrize("name", ["addition-97", "multiplication-97"])
+def test_the_lab_is_the_straightforward_program(name: str, method: str, equalise: bool) -> None:
+    experiment = small(name, DOUBLE)
+    weights, epoch = benchmark().straightforward(experiment, 1, equalise)
+    for number in range(6):
+        epoch(number)
+    found = trained(experiment, method, 6, (0, 1, 2))[1]
+    assert distance(found, {name: weight.detach() for name, weight in weights.items()}) < EXACT
+
+
+@pytest.mark.parametrize(("method", "equalise"), [("sgd", False), ("egd", True)])
+def test_the_lab_is_the_straightforward_program_in_float32(method: str, equalise: bool) -> None:
+    """For one step. A gradient is right to some eps |G|, and an error of it moves U Vᵀ by at most 2 / s_min as much."""
+    experiment = small("addition-97", "training.batch=24")
+    weights, epoch = benchmark().straightforward(experiment, 0, equalise)
+    epoch(0)
+    ensemble, stepper = together(experiment, method, [0])
+    (batch,) = ensemble.epoch(0)
+    ensemble.backward(batch)
+    stepper.add_decay()
+    values = eg.spectrum(stepper.gradient[0]).values
+    stepper.step()
+    of_the_gradient = 10 * torch.finfo(torch.float32).eps * float(values[0])
+    bound = 0.7 * of_the_gradient * (2 / float(values[-1]) if equalise else 1) + 1e-7
+    assert bound < 0.02
+    assert distance(parameters(ensemble)[0], {name: weight.detach() for name, weight in weights.items()}) < bound
+
+
+# where decay enters
+
+
+def test_decay_in_the_loss_is_decay_in_the_loss() -> None:
+    experiment = small("addition-97", DOUBLE, "optim.weight_decay=0.01")
+    plain = Plain(experiment)
+    optimizer = torch.optim.SGD(plain.weights.values(), lr=experiment.method("sgd").optim.lr)
+    for number in range(4):
+        plain.epoch(number, optimizer.step, decay=0.01)
+    assert distance(trained(experiment, "sgd", 4)[0], plain.state) < EXACT
+    assert (
+        distance(trained(experiment.replace(methods={"sgd": without_decay(experiment)}), "sgd", 4)[0], plain.state) > 1e-3
+    )
+
+
+def without_decay(experiment: Experiment) -> Method:
+    method = experiment.method("sgd")
+    return method.replace(optim=method.optim.replace(weight_decay=0.0))
+
+
+def test_decay_in_the_loss_is_the_librarys_decay_before() -> None:
+    experiment = small("addition-97", DOUBLE, "optim.weight_decay=0.01", "epochs=9", methods=("egd",))
+    plain, lr = Plain(experiment), experiment.method("egd").optim.lr
+    W1, b1, W2 = plain.weights.values()
+    optimizer = torch.optim.SGD([{"params": [W1, b1]}, {"params": [W2], "weight_decay": 0.01}], lr=lr)
+    eg.attach(optimizer, eg.matrices({"hidden.weight": W1}, include=["hidden.weight"]), decay_before=0.01)
+    for number in range(4):
+        plain.epoch(number, optimizer.step)
+    assert distance(trained(experiment, "egd", 4)[0], plain.state) < EXACT
+
+
+def test_coupled_decay_acts_after_the_transforms() -> None:
+    """W - lr (U Vᵀ + wd W): what attaching EGD to an SGD with weight decay does by itself."""
+    changes = (DOUBLE, "optim.weight_decay=0.003", "hidden.weight_decay=0.03", "decay=coupled")
+    experiment = small("addition-97", *changes, methods=("egd-outside",))
+    plain, lr = Plain(experiment), experiment.method("egd-outside").optim.lr
+    W1, b1, W2 = plain.weights.values()
+    groups = [{"params": [W1], "weight_decay": 0.03}, {"params": [b1]}, {"params": [W2], "weight_decay": 0.003}]
+    optimizer = torch.optim.SGD(groups, lr=lr)
+    eg.attach(optimizer, eg.matrices({"hidden.weight": W1}, include=["hidden.weight"]))
+    for number in range(4):
+        plain.epoch(number, optimizer.step)
+    assert distance(trained(experiment, "egd-outside", 4)[0], plain.state) < EXACT
+
+
+def test_one_step_of_egd_by_hand() -> None:
+    experiment = small("addition-97", DOUBLE, "optim.weight_decay=0.01")
+    ensemble, stepper = together(experiment, "egd", [0])
+    before = parameters(ensemble)[0]
+    ensemble.backward(ensemble.epoch(0)[0])
+    plain = {name: tensor.grad[0].clone() for name, tensor in ensemble.parameters.items()}
+    stepper.add_decay()
+    G = plain["hidden.weight"] + 0.01 * before["hidden.weight"]
+    torch.testing.assert_close(stepper.gradient[0], G, rtol=1e-14, atol=1e-14)
+    stepper.step()
+    U, _, Vh = torch.linalg.svd(G, full_matrices=False)
+    updates = {"hidden.weight": U @ Vh, "hidden.bias": plain["hidden.bias"]}  # no decay on biases
+    updates["output.weight"] = plain["output.weight"] + 0.01 * before["output.weight"]
+    expected = {name: before[name] - 0.7 * update for name, update in updates.items()}
+    assert distance(parameters(ensemble)[0], expected) < EXACT
+
+
+@pytest.mark.parametrize("mode", ["loss", "coupled", "decoupled"])
+def test_plain_sgds_decay_is_the_same_wherever_it_enters(mode: str) -> None:
+    experiment = small("addition-97", DOUBLE, "optim.weight_decay=0.01", f"decay={mode}", methods=("sgd",))
+    loss = small("addition-97", DOUBLE, "optim.weight_decay=0.01", methods=("sgd",))
+    assert distance(trained(experiment, "sgd", 3)[0], trained(loss, "sgd", 3)[0]) < EXACT
+
+
+# torch's optimizers
+
+
+@pytest.mark.parametrize("name", OPTIMS)
+def test_a_stack_under_an_optimizer_of_torch_is_each_seed_under_it(name: str) -> None:
+    experiment = small("addition-97", DOUBLE, *OPTIMS[name], methods=("sgd",))
+    method = experiment.method("sgd")
+    found = trained(experiment, "sgd", 4, (0, 1, 2))[2]
+    plain = Plain(experiment, seed=2)
+    W1, b1, W2 = plain.weights.values()
+    options: dict[str, Any] = {"lr": method.optim.lr}
+    if method.optim.momentum:
+        options["momentum"] = method.optim.momentum
+    if method.optim.nesterov:
+        options["nesterov"] = True
+    outside = 0.0 if method.decay == "loss" else method.optim.weight_decay
+    groups = [{"params": [W1, W2], "weight_decay": outside}, {"params": [b1], "weight_decay": 0.0}]
+    optimizer = OPTIMIZERS[method.optim.optimizer](groups, **options)
+    for number in range(4):
+        plain.epoch(number, optimizer.step, decay=method.optim.weight_decay - outside)
+    assert distance(found, plain.state) < EXACT
+
+
+def test_betas_reach_the_optimizer() -> None:
+    changes = ("optim.optimizer=adam", "optim.lr=0.01", "optim.betas=[0.5, 0.9]")
+    experiment = small("addition-97", DOUBLE, *changes, "optim.weight_decay=0", methods=("sgd",))
+    plain = Plain(experiment)
+    optimizer = torch.optim.Adam(plain.weights.values(), lr=0.01, betas=(0.5, 0.9))
+    for number in range(2):
+        plain.epoch(number, optimizer.step)
+    assert distance(trained(experiment, "sgd", 2)[0], plain.state) < EXACT
+
+
+def test_muons_leaves_are_torchs_muon_on_a_plain_parameter() -> None:
+    experiment = small("addition-97", DOUBLE)
+    method = experiment.method("muon")
+    found = trained(experiment, "muon", 4, (0, 1, 2))[1]
+    plain = Plain(experiment, seed=1)
+    W1, b1, W2 = plain.weights.values()
+    hidden = method.hidden
+    muon = torch.optim.Muon(
+        [W1], lr=hidden.lr, weight_decay=hidden.weight_decay, momentum=hidden.momentum, nesterov=hidden.nesterov
+    )
+    rest = torch.optim.SGD(
+        [{"params": [b1]}, {"params": [W2], "weight_decay": method.optim.weight_decay}], lr=method.optim.lr
+    )
+
+    def step() -> None:
+        muon.step()
+        rest.step()
+
+    for number in range(4):
+        plain.epoch(number, step)
+    # Muon orthogonalises in bfloat16: a rounding of the gradient may cost a whole digit of it, 2^-8, in a step of lr
+    assert distance(found, plain.state) < 4 * 3 * hidden.lr * 2**-8 / float(plain.state["hidden.weight"].abs().max())
+
+
+def test_muon_on_the_same_gradient_is_bitwise_torchs() -> None:
+    method = small("addition-97").method("muon")
+    hidden = method.hidden
+    start, grad = torch.randn(3, 16, 14, generator=torch.Generator().manual_seed(0)).mT.contiguous().mT, None
+    stack = start.clone().requires_grad_()
+    stepper = Stepper(method, {"hidden.weight": stack})
+    leaf = nn.Parameter(start[1].clone())
+    muon = torch.optim.Muon(
+        [leaf], lr=hidden.lr, weight_decay=hidden.weight_decay, momentum=hidden.momentum, nesterov=hidden.nesterov
+    )
+    for number in range(5):
+        grad = torch.randn(3, 16, 14, generator=torch.Generator().manual_seed(number + 1)).mT.contiguous().mT
+        stack.grad, leaf.grad = grad.clone(), grad[1].clone()
+        stepper.step()
+        muon.step()
+        assert torch.equal(stack.detach()[1], leaf.detach())
+
+
+# selection
+
+
+def test_every_transform_of_the_settings_is_the_librarys() -> None:
+    assert {kind.__name__: ours.__name__ for kind, ours in TRANSFORMS.items()} == {
+        name: name for name in ("Polar", "LowRankPolar", "NeuronNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA")
+    }
+    assert set(Transform.kinds.values()) == set(TRANSFORMS)
+    assert {*OPTIMIZERS, "muon"} == set(get_args(get_type_hints(Optim)["optimizer"]))
+
+
+def test_a_target_that_is_not_there_is_an_error() -> None:
+    experiment = small("addition-97", 'targets=["hiden.weight"]', methods=("egd",))
+    with pytest.raises(
+        SpecError, match=r"targets must name matrices of the model, got \['hiden.weight'\]; .*hidden.weight"
+    ):
+        together(experiment, "egd", [0])
+
+
+def test_a_rank_that_does_not_fit_is_an_error() -> None:
+    experiment = catalog.load("addition-97", [*MODULAR, 'transform=[{name="lowrank-polar",rank=15}]'], ["egd"])
+    with pytest.raises(ValueError, match=r"rank must be in \[1, 14\] for 'hidden.weight'.*, got 15; lower it"):
+        together(experiment, "egd", [0])
+
+
+def test_other_targets_are_equalised_and_the_rest_left() -> None:
+    experiment = small("addition-97", DOUBLE, 'targets=["output.weight"]', "optim.weight_decay=0", methods=("egd",))
+    plain = Plain(experiment)
+    W1, b1, W2 = plain.weights.values()
+    optimizer = torch.optim.SGD([W1, b1, W2], lr=0.7)
+    eg.attach(optimizer, eg.matrices({"output.weight": W2}, include=["output.weight"]))
+    for number in range(3):
+        plain.epoch(number, optimizer.step)
+    assert distance(trained(experiment, "egd", 3)[0], plain.state) < EXACT
+
+
+@pytest.mark.parametrize("target", ["hidden.weight", "output.weight"])
+def test_a_target_may_have_another_optimizer(target: str) -> None:
+    """Whichever comes first among the parameters, the transform goes with the target's."""
+    changes = (
+        f'targets=["{target}"]',
+        "hidden.optimizer=adam",
+        "hidden.lr=0.01",
+        "optim.weight_decay=0",
+        "hidden.weight_decay=0",
+    )
+    experiment = small("addition-97", DOUBLE, *changes, methods=("egd",))
+    plain = Plain(experiment)
+    chosen = plain.weights[target]
+    adam = torch.optim.Adam([chosen], lr=0.01)
+    eg.attach(adam, eg.matrices({target: chosen}, include=[target]))
+    rest = torch.optim.SGD([weight for weight in plain.weights.values() if weight is not chosen], lr=0.7)
+
+    def step() -> None:
+        adam.step()
+        rest.step()
+
+    for number in range(3):
+        plain.epoch(number, step)
+    assert distance(trained(experiment, "egd", 3)[0], plain.state) < 1e-9  # Adam divides by |g|, however small
+
+
+# going on
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_state_is_all_that_is_needed_to_go_on(name: str) -> None:
+    """Bitwise: into a fresh network, by way of what a file holds, in another company of the same size."""
+    method, changes = VARIANTS[name]
+    experiment = small("addition-97", *changes, methods=(method,))
+    ensemble, stepper = together(experiment, method, [0, 1, 2])
+    steps(ensemble, stepper, range(2))
+    saved = [{key: as_stored(value) for key, value in state.items()} for state in stepper.states()]
+    weights = parameters(ensemble)
+    steps(ensemble, stepper, range(2, 5))
+    again, fresh = together(experiment, method, [0, 1, 2])
+    with torch.no_grad():
+        for key, stack in again.parameters.items():
+            for own, state in zip(stack, weights, strict=True):
+                own.copy_(state[key])
+    fresh.load(saved)
+    steps(again, fresh, range(2, 5))
+    assert all(same(one, other) for one, other in zip(parameters(ensemble), parameters(again), strict=True))
+    ours, theirs = stepper.states(), fresh.states()
+    assert all(same(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def as_stored(value: Tensor) -> Tensor:
+    return value.detach().clone(memory_format=torch.contiguous_format)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_state_is_one_seeds_own(name: str) -> None:
+    """A seed's state in company is its state alone, so that a smaller company can go on with it."""
+    method, changes = VARIANTS[name]
+    experiment = small("addition-97", DOUBLE, *changes, methods=(method,))
+    ensemble, stepper = together(experiment, method, [0, 1, 2])
+    steps(ensemble, stepper, range(2))
+    alone, own = together(experiment, method, [2])
+    steps(alone, own, range(2))
+    one, other = stepper.states()[2], own.states()[0]
+    assert one.keys() == other.keys()
+    for key in one:
+        torch.testing.assert_close(one[key], other[key], rtol=1e-9, atol=1e-9)

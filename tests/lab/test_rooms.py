@@ -1,0 +1,88 @@
+"""The lab's imports follow the house: an experiment's day goes one way, and the report never trains."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+LAB = Path(__file__).parent.parent.parent / "src" / "egalitarian" / "lab"
+ROOMS: dict[str, set[str]] = {
+    "__init__": set(),
+    "settings": set(),
+    "spec": {"settings"},
+    "textplot": set(),
+    "choices": {"settings"},
+    "environment": set(),
+    "tasks": {"settings", "spec"},
+    "models": {"settings", "spec", "tasks"},
+    "catalog": {"models", "settings", "spec", "tasks"},
+    "methods": {"settings", "spec"},
+    "measure": {"tasks"},
+    "ensemble": {"measure", "models", "settings", "spec", "tasks"},
+    "train": {"ensemble", "measure", "methods"},
+    "store": {"spec"},
+    "sweep": {"ensemble", "environment", "methods", "spec", "store", "train"},
+    "grok": {"spec", "store", "sweep"},
+    "listeners": {"store", "sweep", "textplot"},
+    "picture": {"grok", "report", "spec", "store"},
+    "shows": {"grok", "listeners", "report", "settings", "spec", "store", "sweep"},
+    "cli": {"catalog", "choices", "grok", "listeners", "picture", "report", "settings", "shows", "store", "sweep"},
+}
+REPORT = {"catalog", "measure", "report", "settings", "spec", "store", "theory"}
+ALLOWED = {"torch", "numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "safetensors", "jinja2", "egalitarian"}
+FILES = sorted(LAB.rglob("*.py"))
+
+
+def imported(file: Path) -> set[str]:
+    """Modules, by their full names; of `from egalitarian.lab import x` that of x."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "egalitarian.lab":
+            found |= {f"egalitarian.lab.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def rooms(file: Path) -> set[str]:
+    """The rooms of the lab a file imports from."""
+    return {name.split(".")[2] for name in imported(file) if name.startswith("egalitarian.lab.")}
+
+
+def test_every_room_has_a_rule() -> None:
+    assert {file.stem for file in LAB.glob("*.py")} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_go_one_way(room: str) -> None:
+    assert rooms(LAB / f"{room}.py") <= ROOMS[room]
+
+
+@pytest.mark.parametrize("file", sorted((LAB / "report").glob("*.py")), ids=lambda file: file.stem)
+def test_the_report_never_trains(file: Path) -> None:
+    assert rooms(file) <= REPORT
+
+
+@pytest.mark.parametrize("file", sorted((LAB / "theory").glob("*.py")), ids=lambda file: file.stem)
+def test_the_theory_needs_only_numpy_and_scipy(file: Path) -> None:
+    outside = {name.split(".")[0] for name in imported(file)} - set(sys.stdlib_module_names)
+    assert rooms(file) <= {"theory"}
+    assert outside <= {"numpy", "scipy", "egalitarian"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(LAB)))
+def test_the_lab_uses_public_names_and_what_the_gpu_machine_has(file: Path) -> None:
+    names = imported(file)
+    assert {name for name in names if name.startswith("egalitarian.") and not name.startswith("egalitarian.lab")} == set()
+    packages = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
+    assert packages <= (ALLOWED | {"PIL"} if file.stem == "slim" else ALLOWED)  # Pillow comes with matplotlib
+
+
+@pytest.mark.parametrize("room", ["settings", "spec"])
+def test_settings_need_no_torch(room: str) -> None:
+    assert {name.split(".")[0] for name in imported(LAB / f"{room}.py")} - set(sys.stdlib_module_names) <= {"egalitarian"}

@@ -79,7 +79,9 @@ def test_ours_stand_apart_and_what_is_not_run_is_said(contents: Contents, gather
     assert ours[1:5] == ("–", "4", "1/1", "– / 50.0×")
     assert row(found, "Addition modulo 79", "column norm")[2:5] == ("not run", "–", "11.7× / –")
     assert row(found, "Addition modulo 97", "column norm")[2:5] == ("> 5, unfinished", "0/1", "16.4× / –")
-    assert any(note.startswith("Ours that are not run on Addition modulo 97: SGD, tuned for p = 97;") for note in found.notes)
+    assert any(
+        note.startswith("Ours that are not run on Addition modulo 97: SGD, tuned for p = 97;") for note in found.notes
+    )
 
 
 def test_the_same_as_plain_numbers(contents: Contents, gathered: Gathered) -> None:

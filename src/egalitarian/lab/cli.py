@@ -13,7 +13,6 @@ from egalitarian import __version__
 from egalitarian.lab import catalog, choices, shows
 from egalitarian.lab.grok import compare
 from egalitarian.lab.listeners import Display, Several, TensorBoard
-from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
 from egalitarian.lab.sweep import Interrupted, Listener, Stop, sweep
 
@@ -131,11 +130,16 @@ def report(
     out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("results"),
     runs: Runs = Path("runs"),
 ) -> None:
-    """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains."""
+    """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains.
+
+    Ends with 1 when a run could not be read or a figure not drawn; the rest is written all the same.
+    """
     from egalitarian.lab.report.write import write_report
 
     written = write_report(Store(runs), out, tuple(experiments or ()))
-    shows.say_report(Console(highlight=False), written, out)
+    shows.say_report(Console(highlight=False), written)
+    if not written.complete:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -143,10 +147,16 @@ def check(
     experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
     runs: Runs = Path("runs"),
 ) -> None:
-    """The paper's numbers beside ours, cell by cell: median, spread, n and a verdict."""
+    """The paper's numbers beside ours, cell by cell: median, spread, n and a verdict.
+
+    Ends with 1 when a run could not be read.
+    """
     from egalitarian.lab.report.check import check as judge
 
-    shows.say_verdicts(Console(highlight=False), judge(Store(runs), tuple(experiments or ())))
+    checked = judge(Store(runs), tuple(experiments or ()))
+    shows.say_verdicts(Console(highlight=False), checked)
+    if checked.warnings:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -158,7 +168,10 @@ def toy(
     """The solvable problem of Section 3: simulation against theory, as printed and as corrected."""
     from egalitarian.lab.report.toy import toy_report
 
-    shows.say_toy(Console(highlight=False), toy_report(choices.numbers("--eps", eps), out, quick))
+    console = Console(highlight=False)
+    with console.status("simulating"):
+        done = toy_report(choices.numbers("--eps", eps), out, quick)
+    shows.say_toy(console, done)
 
 
 @app.callback(invoke_without_command=True)
@@ -179,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Interrupted:
         print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
         return 130
-    except (SpecError, StoreError, ImportError, ValueError) as error:
+    except (StoreError, ImportError, ValueError, OSError) as error:
         print(f"egalitarian: {error}", file=sys.stderr)
         return 2
     return 0

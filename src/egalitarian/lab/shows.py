@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,7 +134,7 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
         passed = [run.crossed for run in each.runs if run.crossed is not None]
         cells = [
             experiment.method(each.name).title,
-            epochs_needed(each),
+            f"[bold]{epochs_needed(each.runs)}[/bold]",
             "" if claim is None or claim.epochs is None else str(claim.epochs),
             str(max(run.next_epoch for run in each.runs)),
             f"{median([record['test_accuracy'] for record in last]):.1%}",
@@ -144,12 +145,13 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
     return made
 
 
-def epochs_needed(each: Shown) -> str:
-    passed = sorted(run.crossed for run in each.runs if run.crossed is not None)
-    if 2 * len(passed) <= len(each.runs):
-        return f"> {min(run.next_epoch for run in each.runs if run.crossed is None)}"
+def epochs_needed(runs: Sequence[Progress]) -> str:
+    """Median (smallest-largest) over seeds; a bound where half of them or more did not pass."""
+    passed = sorted(run.crossed for run in runs if run.crossed is not None)
+    if 2 * len(passed) <= len(runs):
+        return f"> {min(run.next_epoch for run in runs if run.crossed is None)}"
     spread = f" ({passed[0]}-{passed[-1]})" if len(passed) > 1 else ""
-    return f"[bold]{median([*passed, *[float('inf')] * (len(each.runs) - len(passed))]):g}[/bold]{spread}"
+    return f"{median([*passed, *[math.inf] * (len(runs) - len(passed))]):g}{spread}"
 
 
 def milliseconds(runs: Sequence[Progress], store: Store) -> float:
@@ -173,57 +175,66 @@ def trained(done: Sequence[Sequence[Progress]]) -> Table:
     made = table("experiment", "method", ">passed", ">epochs to threshold", ">trained")
     for runs in done:
         first: Run = runs[0].run
-        passed = sorted(run.crossed for run in runs if run.crossed is not None)
-        spread = f"{median([*map(float, passed)]):g} ({passed[0]}-{passed[-1]})" if passed else ""
-        cells = (f"{len(passed)} of {len(runs)}", spread, str(max(run.next_epoch for run in runs)))
+        passed = sum(run.crossed is not None for run in runs)
+        cells = (f"{passed} of {len(runs)}", epochs_needed(runs), str(max(run.next_epoch for run in runs)))
         made.add_row(first.experiment.name, first.method_name, *cells)
     return made
 
 
-def say_report(console: Console, written: Report, out: Path) -> None:
+def say_report(console: Console, written: Report) -> None:
     for warning in written.warnings:
-        console.print(f"[yellow]warning:[/yellow] {warning}")
-    console.print(f"{len(written.paths)} files in {out}; open {out / 'index.html'}, or read {out / 'README.md'}")
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
+    for error in written.errors:
+        console.print(f"[red]not made:[/red] {escape(error)}", soft_wrap=True)
+    variants = f", {written.variants} of other settings listed apart" if written.variants else ""
+    console.print(f"{len(written.paths)} files from {written.runs} runs{variants}.")
+    console.print(f"Open {written.out / 'index.html'}, or read {written.out / 'README.md'}", soft_wrap=True)
 
 
 def say_verdicts(console: Console, checked: Checked) -> None:
-    made = table("table", "experiment", "method", "measure", ">paper", ">ours", "spread", ">n", "verdict")
-    other = 0
-    for row in checked.verdicts:
-        if row.kind == "other hardware":
-            other += 1
-            continue
-        cells = (row.table, row.experiment, row.method, row.measure, row.paper, row.ours, row.spread)
-        made.add_row(*cells, f"{row.passed}/{row.n}" if row.n else "", row.verdict, style=STYLES.get(row.kind))
-    console.print(made)
-    if other:
-        console.print(
-            f"[dim]{other} wall-clock cells were measured on other hardware (Tesla T4) and are not compared.[/dim]"
-        )
+    from egalitarian.lab.report.check import in_words
+
+    for aside, title in ((False, ""), (True, "On other settings than the paper's numbers are of: its text read literally")):
+        made = table("", ">paper", ">ours", "spread", ">n", "verdict", title=title)
+        section = ""
+        for row in checked.verdicts:
+            if row.aside == aside and row.kind != "other hardware":
+                if row.experiment != section:
+                    section = row.experiment
+                    made.add_row(f"[bold]{section}[/bold]", f"[dim]{row.table.partition(':')[0]}[/dim]")
+                passed = (
+                    f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
+                )
+                cells = ("  " + row.method, row.paper, row.ours, row.spread, passed, row.verdict)
+                made.add_row(*cells, style=STYLES.get(row.kind))
+        if made.row_count:
+            console.print(made)
+    console.print(in_words(checked.verdicts))
+    console.print(
+        "[dim]paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all.[/dim]"
+    )
     for warning in checked.warnings:
-        console.print(f"[yellow]warning:[/yellow] {warning}")
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
 
 
 STYLES = {"inside": "green", "outside": "red", "known": "yellow", "not run": "dim", "too few seeds": "dim"}
 
 
 def say_toy(console: Console, report: ToyReport) -> None:
-    made = table("where", "claim", ">points", ">as printed", ">corrected", "verdict")
+    made = table("claim", ">as printed", ">corrected")
+    section = ""
     for row in report.summary:
-        style = None if row.verdict == "holds" else "yellow"
-        made.add_row(
-            row.where,
-            row.claim,
-            str(row.points),
-            str(row.printed_holds),
-            str(row.corrected_holds),
-            row.verdict,
-            style=style,
-        )
+        if row.where != section:
+            section = row.where
+            made.add_row(f"[bold]{escape(section)}[/bold]")
+        printed, corrected = f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}"
+        made.add_row("  " + escape(row.claim), printed, corrected, style=None if row.verdict == "holds" else "yellow")
     console.print(made)
+    held, points = sum(row.printed_holds for row in report.summary), sum(row.points for row in report.summary)
     console.print(
-        "[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md has each in detail.[/dim]"
+        f"Of {points} values {held} hold as printed, {sum(row.corrected_holds for row in report.summary)} as corrected."
     )
-    for path in report.figures:
-        if path.suffix == ".png":
-            console.print(f"Figure: [bold]{path}[/bold]")
+    console.print("[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md explains each.[/dim]")
+    for path in report.files:
+        if path.suffix in (".png", ".csv"):
+            console.print(f"Written: [bold]{path}[/bold]", soft_wrap=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from egalitarian.lab.report.render import to_csv
 from egalitarian.lab.report.style import save
 from egalitarian.lab.report.toy_figures import draw_clouds, draw_curves, draw_equal_curves, draw_plateaus
 from egalitarian.lab.theory.claims import Summary, ToyClaim, summarize, toy_claims
@@ -30,6 +31,12 @@ class ToyReport:
     claims: list[ToyClaim]
     summary: list[Summary]
     figures: list[Path]
+    table: Path
+    """Every row, as CSV."""
+
+    @property
+    def files(self) -> list[Path]:
+        return [*self.figures, self.table]
 
 
 def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list[Path]:
@@ -60,7 +67,7 @@ def check_grid(eps: Sequence[float]) -> tuple[float, ...]:
 
 
 def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quick: bool = False) -> ToyReport:
-    """Every claim of the toy problem against simulation, and the four figures, written into `out`.
+    """Every claim of the toy problem against simulation, as CSV, and the four figures, written into `out`.
 
     Args:
         eps: the values the GD and EGD curves are drawn for; by default those of toy.toml. The claims have their own grid.
@@ -76,4 +83,6 @@ def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quic
         raise ValueError(f"out must be a folder, got the file {out}; name another")
     figures = draw_all(out, quick, eps)
     claims = toy_claims(quick=quick)
-    return ToyReport(claims, summarize(claims), figures)
+    table = out / "toy-claims.csv"
+    table.write_text(to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]))
+    return ToyReport(claims, summarize(claims), figures, table)

@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[Draw, str]] = {
 }
 
 
-class ReportError(RuntimeError):
+class ReportError(ValueError):
     """A report that cannot be written."""
 
 

@@ -5,8 +5,9 @@ A seed has its own split, start and batch order, each from its own stream, so it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,20 @@ from egalitarian.lab.tasks import Split, Task, stream
 
 AT_ONCE = {"cpu": 4}
 """Seeds whose networks are computed together, by device; elsewhere all of them."""
+
+
+class Part(NamedTuple):
+    """Some of the seeds, with their share of the parameters (leaves that view the stack) and of its gradients."""
+
+    seeds: slice
+    parameters: dict[str, Tensor]
+    gradients: list[Tensor]
+
+    @staticmethod
+    def of(parameters: Mapping[str, Tensor], seeds: slice) -> Part:
+        leaves = {name: parameter.detach()[seeds].requires_grad_() for name, parameter in parameters.items()}
+        gradients = [parameter.grad[seeds] for parameter in parameters.values() if parameter.grad is not None]
+        return Part(seeds, leaves, gradients)
 
 
 class Ensemble:
@@ -58,32 +73,19 @@ class Ensemble:
 
     def backward(self, batch: Split) -> None:
         """Fills every parameter's gradient: of each network's mean loss on its own batch."""
-        for parameter, grad in self._gradients.items():
-            parameter.grad = grad.zero_()
-        for part, parameters in self._parts:
-            outputs = self._model.forward(parameters, batch.inputs[part])
-            self.loss(outputs, batch.labels[part]).sum().backward()  # type: ignore[no-untyped-call]
+        for part in self._parts:
+            outputs = self._model.forward(part.parameters, batch.inputs[part.seeds])
+            loss = self.loss(outputs, batch.labels[part.seeds]).sum()
+            for place, grad in zip(part.gradients, torch.autograd.grad(loss, list(part.parameters.values())), strict=True):
+                place.copy_(grad)
 
     @cached_property
-    def _gradients(self) -> dict[Tensor, Tensor]:
-        return {parameter: torch.empty_like(parameter) for parameter in self.parameters.values()}
-
-    @cached_property
-    def _parts(self) -> list[tuple[slice, dict[str, Tensor]]]:
-        """The seeds that are computed at once, with their share of the parameters: leaves that view the stack.
-
-        A part is the whole on a GPU; on a CPU as much as stays in its cache. Its gradients view the stack's.
-        """
+    def _parts(self) -> list[Part]:
+        """All seeds at once on a GPU; on a CPU as many as stay in its cache."""
+        for parameter in self.parameters.values():
+            parameter.grad = torch.empty_like(parameter)
         size = AT_ONCE.get(self.device.type, len(self.seeds))
-        parts = []
-        for start in range(0, len(self.seeds), size):
-            part = slice(start, start + size)
-            leaves = {}
-            for name, parameter in self.parameters.items():
-                leaves[name] = parameter.detach()[part].requires_grad_()
-                leaves[name].grad = self._gradients[parameter][part]
-            parts.append((part, leaves))
-        return parts
+        return [Part.of(self.parameters, slice(start, start + size)) for start in range(0, len(self.seeds), size)]
 
     def epoch(self, number: int) -> list[Split]:
         """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""

@@ -224,9 +224,26 @@ def _optimizers(
             build = partial(_muon, of[names[0]], decay[names[0]])
             built.append(PerSeed({name: parameters[name] for name in names}, build))
         else:
-            groups = [{"params": [parameters[name]], **_options(of[name]), "weight_decay": decay[name]} for name in names]
-            built.append(Stacked(names, OPTIMIZERS[kind](groups)))
+            built.append(_stacked(kind, {name: parameters[name] for name in names}, of, decay))
     return built
+
+
+def _stacked(
+    kind: str, parameters: Mapping[str, Tensor], of: Mapping[str, spec.Optim], decay: Mapping[str, float]
+) -> Stacked:
+    """One torch optimizer with a group for each set of options."""
+    groups: list[dict[str, Any]] = []
+    members: list[list[str]] = []
+    for name, parameter in parameters.items():
+        options = {**_options(of[name]), "weight_decay": decay[name]}
+        place = next((place for place, group in enumerate(groups) if options.items() <= group.items()), None)
+        if place is None:
+            groups.append({**options, "params": [parameter]})
+            members.append([name])
+        else:
+            groups[place]["params"].append(parameter)
+            members[place].append(name)
+    return Stacked([name for names in members for name in names], OPTIMIZERS[kind](groups))
 
 
 def _options(optim: spec.Optim) -> dict[str, Any]:

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "watch",
     },
     "__init__": {"apply", "attach", "filters", "kernels", "optim", "plan", "select", "spectrum", "transforms", "until"},
-    "__main__": {""},
+    "__main__": {"", "lab.cli"},
 }
 
 

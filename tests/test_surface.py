@@ -85,9 +85,9 @@ def test_importing_pulls_in_nothing_but_torch() -> None:
 
 def test_the_command_line_from_a_bare_source_tree() -> None:
     assert run("-m", "egalitarian", "--version").stdout.strip() == f"egalitarian {eg.__version__}"
-    asked = run("-m", "egalitarian")
+    asked = run("-m", "egalitarian", "--help")
     assert asked.returncode == 0
-    assert "import egalitarian as eg" in asked.stdout
+    assert "grok" in asked.stdout
 
 
 def test_without_the_lab_extra_the_pip_line_is_printed(

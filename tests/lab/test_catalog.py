@@ -161,7 +161,10 @@ def test_every_experiment_of_the_papers_tables_is_there() -> None:
 def test_the_text_read_literally_differs_only_where_it_says(name: str) -> None:
     base = name.removesuffix("-hinge").removesuffix("-decay-outside")
     literal, one = catalog.load(name), catalog.load(base)
-    assert literal.claims == one.claims
+    assert {method: claim.epochs for method, claim in literal.claims.items()} == {
+        m: c.epochs for m, c in one.claims.items()
+    }
+    assert all(claim.erratum for claim in literal.claims.values())
     assert literal.model == one.model
     if name.endswith("-hinge"):
         assert literal.training == one.training.replace(loss="hinge")

@@ -94,8 +94,8 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
 def test_toy_says_what_holds(command, tmp_path: Path) -> None:
     code, out, _ = command("toy", "--quick", "--eps", "0.1", "--out", "figures")
     assert code == 0
-    assert "fails as printed" in out
-    assert "holds" in out
+    assert re.search(r"Of \d+ values \d+ hold as printed", out)
+    assert len((tmp_path / "figures" / "toy-claims.csv").read_text().splitlines()) > 100
     assert len(list((tmp_path / "figures").glob("*.png"))) == 4
 
 

@@ -149,7 +149,7 @@ def test_the_legend_says_how_many_pass(tmp_path: Path) -> None:
     found = gather(store, ["addition-79", "addition-97"])
     figure = draw_curves(found, found.experiments, METHODS)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels[:3] == ["SGD (–, 0* of 1)", "EGD (–, 1 of 2)", "EGD, decay outside, tuned for p = 97 (not run)"]
+    assert labels[:3] == ["SGD (–, 0* of 1)", "EGD (–, 1 of 2)", "EGD, decay outside, tuned at 97 (not run)"]
 
 
 def test_no_two_methods_of_a_figure_look_alike() -> None:

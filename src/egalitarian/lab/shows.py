@@ -26,10 +26,11 @@ if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands
 
 
 def table(*columns: str, title: str = "") -> Table:
-    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    """`>` before a column's name: numbers, to the right and never broken."""
+    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
         right = column.startswith(">")
-        made.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+        made.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
     return made
 
 
@@ -125,7 +126,7 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
     threshold = f"{experiment.measure.threshold:.0%}"
     several = any(len(each.runs) > 1 for each in shown)
     made = table(
-        "method", f">epochs to {threshold}", ">paper", ">trained", ">test accuracy", ">condition", ">ms / epoch",
+        "method", f">to {threshold}", ">paper", ">trained", ">test", ">cond.", ">ms/epoch",
         *([">passed"] if several else []),
     )  # fmt: skip
     for each in shown:

@@ -219,7 +219,10 @@ def _equalized(entry: Entry, grad: Tensor, transform: MatrixTransform, site: Sit
             finite = torch.isfinite(largest_entry(G))
             new = transform(G, site._replace(name=target.name))
             sound = G.device.type == "cpu" and bool(finite.all())  # no synchronisation there, and a pass less
-            target.write(new if sound else torch.where(finite, new, G), into=out)
+            new = new if sound else torch.where(finite, new, G)
+            if G.shape == grad.shape:  # the target is the whole parameter: no need to put it anywhere
+                return new
+            target.write(new, into=out)
     return out
 
 

@@ -145,7 +145,7 @@ def test_inputs_and_parameters_are_not_changed_by_computing() -> None:
 def test_a_lookup_does_not_see_its_neighbours_columns() -> None:
     weight = torch.arange(12.0).reshape(2, 2, 3)
     found = add_columns(weight, torch.tensor([[[0, 2]], [[1, 1]]]))
-    assert found.tolist() == [[[0 + 2, 3 + 5]], [[7 + 7, 10 + 10]]]
+    assert found.tolist() == [[0 + 2, 3 + 5], [7 + 7, 10 + 10]]
 
 
 @pytest.mark.parametrize("name", ["addition-97", "parity-3"])

@@ -18,7 +18,7 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tasks import Split, Task, stream
 
-AT_ONCE = {"cpu": 4}
+AT_ONCE = {"cpu": 2}
 """Seeds whose networks are computed together, by device; elsewhere all of them."""
 
 

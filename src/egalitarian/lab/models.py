@@ -10,10 +10,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.func import vmap
 from torch.nn import functional as F
 
@@ -73,21 +74,42 @@ class MLP(Model, kind="mlp"):
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         weight, bias = parameters["hidden.weight"], parameters["hidden.bias"]
         hidden = torch.bmm(inputs, weight.mT) if inputs.is_floating_point() else add_columns(weight, inputs)
-        return torch.bmm(hidden.add_(bias[:, None]).relu_(), parameters["output.weight"].mT)
+        outputs: Tensor = _UpperHalf.apply(hidden, bias, parameters["output.weight"])[0]  # type: ignore[no-untyped-call]
+        return outputs
+
+
+class _UpperHalf(torch.autograd.Function):
+    """relu(H + b) Wᵀ for a stack, in the memory of H (seeds * points, width) or (seeds, points, width).
+
+    Autograd's own would take new memory for every stage and make W's gradient transposed.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, bias: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.mark_dirty(hidden)
+        ctx.set_materialize_grads(False)
+        active = hidden.view(len(bias), -1, hidden.shape[-1]).add_(bias[:, None]).relu_()
+        ctx.save_for_backward(hidden, weight)
+        return torch.bmm(active, weight.mT), hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor, Tensor, Tensor]:
+        hidden, weight = ctx.saved_tensors
+        active, below = hidden.view(len(weight), -1, hidden.shape[-1]), torch.bmm(grad, weight)
+        torch.ops.aten.threshold_backward(below, active, 0, grad_input=below)
+        return below.view(hidden.shape), below.sum(1), torch.bmm(grad.mT, active)
 
 
 def add_columns(weight: Tensor, inputs: Tensor) -> Tensor:
-    """W x for x that is 1 at the few places `inputs` names, by looking up columns of W; for a stack of W and inputs.
+    """W x for x that is 1 at the few places `inputs` names, by adding up columns of W; for a stack, (seeds * points, out).
 
-    All columns of the stack stand in one table. `embedding` has a deterministic backward, indexing with a tensor has not.
+    All columns of the stack are in one table. `embedding_bag` has a deterministic backward, indexing with a tensor has not.
     """
     seeds, _, columns = weight.shape
     table = weight.mT.flatten(0, 1)
-    first, *rest = (inputs + columns * torch.arange(seeds, device=inputs.device)[:, None, None]).unbind(-1)
-    total = F.embedding(first, table)
-    for place in rest:
-        total.add_(F.embedding(place, table))
-    return total
+    places = inputs + columns * torch.arange(seeds, device=inputs.device)[:, None, None]
+    return F.embedding_bag(places.flatten(0, 1), table, mode="sum")
 
 
 def initial(rule: str, shape: tuple[int, ...], fan_in: int, draw: torch.Generator) -> Tensor:

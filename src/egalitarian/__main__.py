@@ -17,7 +17,7 @@ egalitarian {version}: egalitarian gradient descent for PyTorch. The library is 
     egd = eg.attach(optimizer, model)
 
 The lab's commands (grok, list, show, run, report, check, toy) need {missing}:
-    pip install 'egalitarian[lab]'
+    pip install 'egalitarian[lab]'    (in a checkout: pip install '.[lab]')
 """
 
 
@@ -25,9 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
     if not missing:
-        from egalitarian.lab.cli import main as lab
+        try:
+            from egalitarian.lab.cli import main as lab
 
-        return lab(arguments)
+            return lab(arguments)
+        except KeyboardInterrupt:
+            print("Stopped.", file=sys.stderr)
+            return 130
     if arguments == ["--version"]:
         print(f"egalitarian {egalitarian.__version__}")
         return 0

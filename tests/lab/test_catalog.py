@@ -505,3 +505,37 @@ def test_loading_draws_no_random_number() -> None:
     before = torch.get_rng_state()
     catalog.load("parity-3")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_users_file_takes_over_settings_and_not_claims(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "addition-97"\n[task]\nmodulus = 89\n[optim]\nlr = 2.0\n[methods.sgd]\nepochs = 7\n')
+    mine = catalog.load(str(path))
+    assert mine.title == "mine"
+    assert not mine.claims
+    assert not mine.about
+    assert mine.source("task.modulus") == "mine.toml"
+    assert mine.source("task.operation") == catalog.load("addition-97").source("task.operation")
+    assert mine.source("methods.egd.optim.lr") == "mine.toml"
+    assert mine.source("methods.sgd.epochs") == "mine.toml"
+
+
+def test_a_longer_budget_leaves_the_papers_claims(tmp_path: Path) -> None:
+    assert catalog.load("addition-97", ["epochs=9", "measure.past=0"]).claims == catalog.load("addition-97").claims
+    assert not catalog.load("addition-97", ["measure.threshold=0.9"]).claims
+
+
+def test_a_users_file_must_not_have_a_name_of_the_labs(tmp_path: Path) -> None:
+    path = tmp_path / "addition-97.toml"
+    path.write_text('extends = "addition-79"\n')
+    with pytest.raises(SpecError, match="a name of its own"):
+        catalog.load(str(path))
+
+
+def test_a_task_file_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "task.py").write_text("raise RuntimeError('found')\n")
+    (tmp_path / "base.toml").write_text('extends = "_parity"\n[task]\nfile = "task.py"\n')
+    (tmp_path / "below/mine.toml").write_text('extends = "../base.toml"\n')
+    with pytest.raises(SpecError, match=r"task\.file must run, got RuntimeError: found"):
+        catalog.load(str(tmp_path / "below/mine.toml"))

@@ -38,10 +38,12 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_grok_shows_trains_and_draws(command, tmp_path: Path) -> None:
     code, out, _ = command("grok", "addition-97", *SMALL, "--set", "epochs=4", "--set", "measure.past=0", "--seeds", "0,1")
     assert code == 0
-    assert "Addition modulo 97: epochs until test accuracy passes 95%" in out
+    assert "Addition modulo 97, with task.modulus=7, " in out  # it is not the paper's any more
+    assert "epochs until test accuracy passes 95%" in out
+    assert "paper" not in out
     for method in ("EGD", "column norm", "SGD"):
         assert method in out
-    assert (tmp_path / "grok-addition-97.png").stat().st_size > 10_000
+    assert (tmp_path / "grok-addition-97-changed.png").stat().st_size > 10_000
     assert len(list((tmp_path / "runs").glob("addition-97/*/seed-*"))) == 10
 
 
@@ -49,7 +51,8 @@ def test_grok_stops_slow_methods_at_a_stated_multiple(command) -> None:
     easy = [*SMALL, "--set", "task.train_fraction=0.9", "--set", "measure.threshold=0.01", "--methods", "egd,sgd"]
     code, out, _ = command("grok", *easy)
     assert code == 0
-    assert re.search(r"EGD +\S+ +116", out)
+    assert re.search(r"EGD +\d+ +\d+ ", out)
+    assert "116" not in out  # the paper's number is of other settings
     code, _, _ = command("grok", *easy, "--full")
     assert code == 0
 
@@ -168,3 +171,57 @@ def test_the_text_plot_puts_dots_where_the_curve_is() -> None:
     assert "1.0 ┤" in plot[0]
     assert plot[4].startswith(" 0.0 ┤")
     assert plot[6].split()[:3] == ["1", "10", "100"]
+
+
+def test_what_cannot_be_trained_is_told_before_anything_is_made(command, tmp_path: Path) -> None:
+    too_large = ["--set", "task.modulus=7", "--set", "training.batch=512"]
+    for arguments in (["run", "addition-97", *too_large], ["grok", *too_large]):
+        code, _, err = command(*arguments)
+        assert code == 2
+        assert "training.batch must be at most the 24 training points, got 512" in err
+        assert not (tmp_path / "runs").exists()
+    # the second method of two: the first is not trained either
+    code, _, err = command("run", "addition-97", *SMALL, "--method", "egd,egd-rsvd-128", "--epochs", "2")
+    assert code == 2
+    assert "rank" in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_show_says_what_was_changed_here(command) -> None:
+    out = command("show", "addition-97", "--set", "methods.egd.optim.lr=2.0")[1]
+    assert re.search(r"optim\.lr +2 +changed with --set", out)
+    assert re.search(r"optim\.lr +0\.7 +paper, Table 1", out)
+    claims = out[out.index("The paper's numbers") :]
+    assert re.search(r"sgd +5392", claims)
+    assert "116" not in claims  # what it says of EGD is of another learning rate
+
+
+def test_list_counts_what_was_trained_and_names_a_users_own(command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "addition-97"\n')
+    assert command("run", "mine.toml", *SMALL, "-m", "egd", "--seeds", "0,1", "--epochs", "1")[0] == 0
+    barren = tmp_path / "runs/parity-2/egd/seed-0-0123456789ab"
+    barren.mkdir(parents=True)
+    (barren / "spec.json").write_text("{}")
+    out = command("list")[1]
+    assert re.search(r"mine +your own +2", out)
+    assert re.search(r"parity-2 .*\d+ *\n", out)
+    assert not re.search(r"parity-2 .*\d+ +1 *\n", out)
+
+
+def test_grok_draws_what_is_stored_without_training(command, tmp_path: Path) -> None:
+    arguments = ["grok", *SMALL, "--set", "epochs=3", "--methods", "egd", "--picture", "one.png"]
+    assert command(*arguments)[0] == 0
+    before = (tmp_path / "one.png").read_bytes()
+    (tmp_path / "one.png").unlink()
+    code, out, _ = command(*arguments)
+    assert code == 0
+    assert "addition-97 egd: 1 seed stored" in out
+    assert (tmp_path / "one.png").read_bytes() == before
+
+
+def test_the_text_plot_has_letters_where_there_are_no_colours() -> None:
+    curves = {"one": [(0, 0.0), (9, 0.0)], "two": [(0, 1.0), (9, 1.0)]}
+    plot = text_plot(curves, {"one": "a", "two": "b"}, width=30, height=4, letters=True).plain.splitlines()
+    assert set(plot[0][6:]) <= {"b", " "}
+    assert set(plot[3][6:]) <= {"a", " "}
+    assert all(len(line) <= 38 for line in plot)

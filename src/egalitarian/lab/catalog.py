@@ -1,6 +1,7 @@
 """The experiments there are: the paper's, as TOML files in `paper/`, and a user's own, by path.
 
 A file may build on another (`extends`), tables merging key by key; a file whose name begins with `_` is only built upon.
+What a user changes, in a file or with `--set`, is no longer the paper's: its source says so, and the paper's claims go.
 Methods take from `[optim]` what they do not set themselves, and `hidden` takes from a method's `optim`.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from egalitarian.lab.spec import Experiment
 OF_METHODS = ("optim", "hidden", "transform", "targets", "decay", "until", "epochs")
 OF_EXPERIMENTS = ("task", "model", "training", "measure")
 Table = dict[str, Any]
+Key = tuple[str, ...]
 
 
 def names() -> list[str]:
@@ -31,15 +33,16 @@ def names() -> list[str]:
 
 
 def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) -> Experiment:
-    """An experiment by name or by the path of a TOML file, with `key=value` changes: `task.modulus=31`, `optim.lr=0.5`.
+    """An experiment by name or by the path of a TOML file, with `key=value` changes: `task.modulus=101`, `optim.lr=0.5`.
 
-    What belongs to methods (`optim`, `hidden`, `transform`, `decay`, `until`, ...) is changed in `methods`, or in all.
+    What belongs to methods (`optim`, `hidden`, `transform`, `decay`, `until`, ...) is changed in `methods`, or in all;
+    `methods.egd.optim.lr=0.5` changes that one.
     """
     table = _table(name)
+    if name == "toy":
+        raise SpecError("experiment must be one that is trained, got 'toy', which is simulated; use `egalitarian toy`")
     where = Path(name).stem if name.endswith(".toml") else name
-    chosen = set(methods)
-    for change in changes:
-        _change(table, change, chosen)
+    changed = [place for change in changes for place in _change(table, change, set(methods))]
     optim = table.pop("optim", {})
     if not isinstance(optim, dict):
         raise SpecError(f"{where}: optim must be a table, got {optim!r}; write [optim] and its keys below")
@@ -47,13 +50,29 @@ def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) ->
         method["optim"] = _over(optim, method.get("optim", {}))
         if "hidden" in method:
             method["hidden"] = _over(method["optim"], method["hidden"])
+    _own(table, changed, "changed with --set")
     task_file = table.get("task", {}).pop("file", None) if isinstance(table.get("task"), dict) else None
     if task_file is not None:
-        _run_file(Path(name).parent / task_file)
+        _run_file(task_file)
     try:
-        return read(Experiment, {"name": where, **table})
+        return read(Experiment, {"name": where, "title": where, "changes": tuple(changes), **table})
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
+
+
+def _own(table: Table, changed: Iterable[Key], source: str) -> None:
+    """Says that these settings are a user's, and takes away what the paper claims of what they change."""
+    sources, claims = dict(table.get("sources", {})), dict(table.get("claims", {}))
+    for key in changed:
+        path = ".".join(key)
+        sources = {place: said for place, said in sources.items() if not place.startswith(f"{path}.")} | {path: source}
+        claims = {method: claim for method, claim in claims.items() if not _bears_on(key, method)}
+    table |= {"sources": sources, "claims": claims}
+
+
+def _bears_on(key: Key, method: str) -> bool:
+    """Whether a changed setting makes a claim about a method one about something else; a longer budget does not."""
+    return key[1] == method and key[2] != "epochs" if key[0] == "methods" else key != ("measure", "past")
 
 
 def _methods(table: Table) -> dict[str, Table]:
@@ -69,31 +88,65 @@ def _shipped() -> dict[str, Any]:
 
 def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     """The file's table, over those it extends; `children` are the files that build on it."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise SpecError(f"experiment must be a name or an existing file, got {name}; see `egalitarian list`")
-        text = path.read_text()
+    of_user = name.endswith(".toml")
+    if of_user:
+        text = _text(Path(name))
     else:
         shipped = _shipped()
         if name not in shipped or (name.startswith("_") and not children):
-            known = [each for each in shipped if not each.startswith("_")]
-            hint = nearest(name, known) or "see `egalitarian list`"
+            hint = nearest(name, names()) or "see `egalitarian list`"
             raise SpecError(f"experiment must be one of the lab's or a .toml file, got {name!r}; {hint}")
-        text = shipped[name].read_text()
+        text = shipped[name].read_text(encoding="utf-8")
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{name} must be TOML, got what cannot be read: {error}; mend it there") from None
+    if of_user and isinstance(table.get("task"), dict) and isinstance(table["task"].get("file"), str):
+        table["task"]["file"] = str(Path(name).parent / table["task"]["file"])
     base = table.pop("extends", None)
     if base is None:
         return table
     if not isinstance(base, str):
         raise SpecError(f"extends must be the name of an experiment or a file, got {base!r} in {name}; write it so")
-    nested = str(Path(name).parent / base) if name.endswith(".toml") and base.endswith(".toml") else base
+    nested = str(Path(name).parent / base) if of_user and base.endswith(".toml") else base
     if nested in (*children, name):
         raise SpecError(f"extends must not go round in a circle, got {base!r} in {name}; take it out")
-    return _merged(_table(nested, (*children, name)), table)
+    under = _table(nested, (*children, name))
+    if not of_user:
+        return _merged(under, table)
+    kept = {key: value for key, value in under.items() if key not in ("claims", "about", "title")}
+    own = {key: value for key, value in table.items() if key in OF_EXPERIMENTS or key in ("optim", "methods")}
+    changed = [_whole(key) for key in _leaves(own)]
+    _own(kept, [key for key in changed if key[0] != "optim"], Path(name).name)
+    for key in changed:
+        if key[0] == "optim":
+            _own(kept, [("methods", method, *key) for method in _methods(_merged(kept, table))], Path(name).name)
+    return _merged(kept, table)
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        raise SpecError(f"experiment must be a name or an existing file, got {path}; see `egalitarian list`")
+    if path.stem in _shipped():
+        raise SpecError(f"a file of your own must have a name of its own, got {path}, like one of the lab's; rename it")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path} must be a text in UTF-8, got what cannot be read: {error}; mend it there") from None
+
+
+def _leaves(value: Any, key: Key = ()) -> Iterator[Key]:
+    """The key of every single setting."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _leaves(item, (*key, str(name)))
+    else:
+        yield key
+
+
+def _whole(key: Key) -> Key:
+    """A transform is one setting with its parts: its chain is replaced, never merged."""
+    return key[: key.index("transform") + 1] if "transform" in key else key
 
 
 def _over(under: Any, over: Any) -> Any:
@@ -111,21 +164,29 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
     return merged
 
 
-def _change(table: Table, change: str, chosen: set[str]) -> None:
+def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
+    """Makes one change, and says where."""
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise SpecError(f"a change must be key=value, got {change!r}; for example --set optim.lr=0.5")
     path = key.strip().split(".")
     value = _value(text.strip())
     if path[0] in OF_EXPERIMENTS:
-        _put(table, path, value, key)
+        places = [path]
     elif path[0] in OF_METHODS:
-        for name, method in _methods(table).items():
-            if not chosen or name in chosen:
-                _put(method, path, value, key)
+        places = [["methods", name, *path] for name in _methods(table) if not chosen or name in chosen]
+    elif path[0] == "methods" and len(path) > 2:
+        if path[1] not in _methods(table):
+            hint = nearest(path[1], _methods(table)) or f"one of {', '.join(_methods(table))}"
+            raise SpecError(f"a change must be of a method that there is, got {key!r}; {hint}")
+        places = [path]
     else:
-        hint = nearest(path[0], (*OF_EXPERIMENTS, *OF_METHODS)) or f"one of {', '.join((*OF_EXPERIMENTS, *OF_METHODS))}"
+        parts = (*OF_EXPERIMENTS, *OF_METHODS, "methods")
+        hint = nearest(path[0], parts) or f"one of {', '.join(parts)}"
         raise SpecError(f"a change must begin with a part of an experiment, got {key!r}; {hint}")
+    for place in places:
+        _put(table, place, value, key)
+    return [_whole(tuple(place)) for place in places]
 
 
 def _put(table: Table, path: list[str], value: Any, key: str) -> None:
@@ -150,8 +211,9 @@ def _value(text: str) -> Any:
         return text
 
 
-def _run_file(path: Path) -> None:
+def _run_file(name: str) -> None:
     """A user's task: the file registers it by subclassing `Task`."""
+    path = Path(str(name))
     if not path.is_file():
         raise SpecError(f"task.file must be a Python file beside the experiment's, got {path}; see docs/lab.md")
     found = importlib.util.spec_from_file_location(f"egalitarian_task_{path.stem}", path)
@@ -159,7 +221,10 @@ def _run_file(path: Path) -> None:
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[module.__name__] = module  # where dataclasses and type hints look names up
-    found.loader.exec_module(module)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        raise SpecError(f"task.file must run, got {type(error).__name__}: {error}; mend {path}") from error
 
 
 def _order_of_the_paper(name: str) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,12 +10,12 @@ import torch
 from egalitarian.lab import spec
 from egalitarian.lab.spec import Experiment, Method
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Listener, Progress, Stop, sweep
+from egalitarian.lab.sweep import Interrupted, Listener, Progress, Stop, rehearse, sweep
 
 METHODS = ("egd", "egd-outside", "column-norm", "sgd", "sgd-tuned")
 """Shown by default, where the experiment has them."""
 MULTIPLE = 3
-"""Methods that do not equalise get this many times the epochs that EGD needed."""
+"""Methods that do not equalise get this many times the epochs that EGD needed, or was given in vain."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,33 @@ def compare(
     device: torch.device,
     listener: Listener,
     full: bool = False,
-) -> list[Shown]:
+) -> Iterator[Shown]:
     """Trains each method in turn; unless `full`, those that do not equalise for `MULTIPLE` times EGD's epochs."""
     shown: list[Shown] = []
-    for name in order(experiment, names):
+    names = order(experiment, names)
+    for name in names:
+        rehearse(experiment, name, seeds[0])
+    for name in names:
         budget = Stop.of(experiment, name)
         stop = budget
         limit = reference(shown)
         if not full and not equalises(experiment.method(name)) and limit is not None:
             stop = replace(budget, epochs=min(budget.epochs, MULTIPLE * limit))
-        runs = sweep(experiment, name, seeds, store, device, stop=stop, listener=listener)
+        try:
+            runs = sweep(experiment, name, seeds, store, device, stop=stop, listener=listener)
+        except Interrupted as interrupted:
+            yield Shown(name, stop, budget.epochs, tuple(interrupted.runs))
+            raise
         shown.append(Shown(name, stop, budget.epochs, tuple(runs)))
-    return shown
+        yield shown[-1]
 
 
 def reference(shown: Sequence[Shown]) -> int | None:
-    """The epochs EGD needed for its slowest seed, or whichever equalising method comes first; None: none did it."""
+    """The epochs EGD needed for its slowest seed that passed, or whichever equalising method comes first.
+
+    Where none passed, the epochs they were given; None where there is none.
+    """
     ordered = sorted(shown, key=lambda each: each.name != "egd")
-    passed = [[run.crossed for run in each.runs if run.crossed is not None] for each in ordered]
-    return next((max(epochs) + 1 for epochs in passed if epochs), None)
+    passed = [[run.crossed + 1 for run in each.runs if run.crossed is not None] for each in ordered]
+    trained = [[run.next_epoch for run in each.runs] for each in ordered]
+    return next((max(epochs) for epochs in (*passed, *trained) if epochs), None)

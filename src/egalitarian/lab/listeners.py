@@ -20,7 +20,9 @@ from egalitarian.lab.store import Record
 from egalitarian.lab.sweep import Listener, Progress, Stop
 from egalitarian.lab.textplot import text_plot
 
-COLOURS = ("dark_orange", "dodger_blue1", "spring_green3", "grey62", "medium_purple1", "gold1", "deep_pink2", "cyan3")
+COLOURS = ("dark_orange", "dodger_blue1", "spring_green3", "default", "medium_purple1", "gold1", "deep_pink2", "cyan3")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+"""What curves are drawn with where there is no colour."""
 LINE_EVERY = 5.0
 """Seconds between lines where there is no terminal to redraw."""
 
@@ -41,19 +43,20 @@ class Display:
 
     def __init__(self, console: Console, curves: bool = True) -> None:
         self._console, self._curves = console, curves
+        self._coloured = console.color_system is not None and not console.no_color
+        width = console.width
         columns = (
-            TextColumn("{task.description:<28}"),
-            BarColumn(bar_width=18),
+            TextColumn("{task.description}"),
+            *([BarColumn(bar_width=min(18, width - 82))] if width > 90 else []),
             TextColumn("epoch {task.fields[epoch]:>5}  {task.fields[state]}"),
-            TimeElapsedColumn(),
+            *([TimeElapsedColumn()] if width > 84 else []),
         )
         self._bars = Bars(*columns, console=console)
         self._histories: dict[str, list[tuple[int, float]]] = {}
-        self._colours: dict[str, str] = {}
+        self._looks: dict[str, str] = {}
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4)
         self._bar: TaskID | None = None
         self._told = 0.0
-        self._stop: Stop | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -64,20 +67,18 @@ class Display:
         if self._console.is_terminal:
             self._live.stop()
 
+    def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
+        self._open(runs, stop)
+        if not self._console.is_terminal:
+            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))} stored")
+        self.ends(runs)
+
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
-        first = runs[0].run
-        label = f"{first.experiment.name} {first.method_name}"
-        title = first.method.title if self._curves else label
-        colour = self._colours.setdefault(title, COLOURS[len(self._colours) % len(COLOURS)])
-        seeds = f" x{len(runs)}" if len(runs) > 1 else ""
-        self._bar = self._bars.add_task(
-            f"[{colour}]{title}{seeds}", total=stop.epochs, completed=runs[0].next_epoch, epoch=runs[0].next_epoch, state=""
-        )
-        self._history = self._histories.setdefault(title, [])
-        self._stop, self._told = stop, time.monotonic()
+        self._open(runs, stop)
+        self._told = time.monotonic()
         if not self._console.is_terminal:
             went_on = f", from epoch {runs[0].next_epoch}" if runs[0].next_epoch else ""
-            self._console.print(f"{label}: {len(runs)} seed(s), up to {stop.epochs} epochs{went_on}")
+            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))}, up to {stop.epochs} epochs{went_on}")
 
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
         assert self._bar is not None
@@ -88,7 +89,7 @@ class Display:
             f"cond {median([condition(record) for record in latest]):7.1e}"
         )
         number = latest[0]["epoch"]
-        self._history.append((number, test))
+        self._history.append((number, median([run.curve[-1] for run in self._runs])))
         self._bars.update(self._bar, completed=number + 1, epoch=number, state=state)
         if not self._console.is_terminal and time.monotonic() - self._told > LINE_EVERY:
             self._console.print(f"  epoch {number:>5}  {state}")
@@ -97,15 +98,51 @@ class Display:
     def ends(self, runs: Sequence[Progress]) -> None:
         assert self._bar is not None
         for run in runs:
-            if self._stop is not None and run.last is not None:
+            if run.last is not None:
                 outcome = _outcome(run, self._stop)
-                self._bars.update(self._bar, total=run.next_epoch, state=outcome)
+                passed = sum(each.crossed is not None for each in self._runs)
+                state = (
+                    outcome if len(self._runs) == 1 else f"{passed} of {len(self._runs)} past {self._stop.threshold:.0%}"
+                )
+                self._bars.update(self._bar, total=run.next_epoch, completed=run.next_epoch, state=state)
                 if not self._console.is_terminal:
                     self._console.print(f"  seed {run.run.seed}: {outcome}")
 
+    def _open(self, runs: Sequence[Progress], stop: Stop) -> None:
+        """A bar and a curve for these seeds, with what is known of them; those that have left count at their last."""
+        first = runs[0]
+        title = first.run.method.title if self._curves else _label(first)
+        taken = len(self._looks)
+        look = self._looks.setdefault(
+            title, COLOURS[taken % len(COLOURS)] if self._coloured else LETTERS[taken % len(LETTERS)]
+        )
+        seeds = f" x{len(runs)}" if len(runs) > 1 else ""
+        described = (
+            f"[{look}]{title}{seeds}" if self._coloured else f"{look if self._curves else ''} {title}{seeds}".strip()
+        )
+        self._bar = self._bars.add_task(
+            described, total=stop.epochs, completed=first.next_epoch, epoch=max(run.next_epoch for run in runs), state=""
+        )
+        self._runs, self._stop = list(runs), stop
+        longest = max(len(run.curve) for run in runs)
+        curves = [[*run.curve, *run.curve[-1:] * (longest - len(run.curve))] for run in runs if run.curve]
+        self._history = self._histories.setdefault(title, [])
+        self._history += [(epoch, median(values)) for epoch, values in enumerate(zip(*curves, strict=True))]
+
     def _draw(self) -> Group:
-        plot = text_plot(self._histories, self._colours) if self._curves and self._histories else Text("")
-        return Group(Text("test accuracy", style="dim") if self._curves else Text(""), plot, self._bars)
+        if not self._curves:
+            return Group(self._bars)
+        width = max(20, min(68, self._console.width - 8))
+        plot = text_plot(self._histories, self._looks, width, letters=not self._coloured)
+        return Group(Text("test accuracy over epoch + 1", style="dim"), plot, self._bars)
+
+
+def _label(progress: Progress) -> str:
+    return f"{progress.run.experiment.name} {progress.run.method_name}"
+
+
+def _counted(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def _outcome(run: Progress, stop: Stop) -> str:
@@ -113,8 +150,8 @@ def _outcome(run: Progress, stop: Stop) -> str:
     if run.diverged:
         return f"diverged at epoch {run.last['epoch']}"
     if run.crossed is not None:
-        return f"passed {stop.threshold:.0%} at epoch {run.crossed}, test {run.last['test_accuracy']:.1%}"
-    return f"not past {stop.threshold:.0%} by epoch {run.last['epoch']}, test {run.last['test_accuracy']:.1%}"
+        return f"passed {stop.threshold:.0%} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
+    return f"not past {stop.threshold:.0%} by epoch {run.last['epoch']}, best {max(run.curve):.1%}"
 
 
 class TensorBoard:
@@ -126,6 +163,8 @@ class TensorBoard:
         except ImportError:
             raise ImportError("--tensorboard needs the tensorboard package; pip install tensorboard") from None
         self._make, self._folder, self._writers = SummaryWriter, folder, dict[str, Any]()
+
+    def stored(self, runs: Sequence[Progress], stop: Stop) -> None: ...
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         for progress in runs:
@@ -149,6 +188,10 @@ class Several:
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
+
+    def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
+        for listener in self._listeners:
+            listener.stored(runs, stop)
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         for listener in self._listeners:

@@ -33,7 +33,7 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
                 axis.plot(progress.crossed + 1, height, drawn.marker, color=drawn.colour, zorder=4)
     axis.axhline(experiment.measure.threshold, color="#999999", lw=0.6, ls="--")
     axis.set(xscale="log", xlabel="epoch + 1", ylabel="accuracy", ylim=(-0.02, 1.04))
-    axis.set_title(f"{experiment.title}: test accuracy (solid), train accuracy (dotted)")
+    axis.set_title(f"{experiment.heading}: test accuracy (solid), train accuracy (dotted)")
     figure.legend(loc="outside lower center", ncols=min(3, len(shown)))
     figure.savefig(path)
 

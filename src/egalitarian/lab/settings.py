@@ -95,9 +95,9 @@ def refuse_unknown(table: Iterable[str], known: Iterable[str], where: str) -> No
     known = list(known)
     for key in table:
         if key not in known:
+            listed = f"known: {', '.join(known)}" if known else "there are none here"
             raise SpecError(
-                f"{_at(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'take it out'}"
-                f" (known: {', '.join(known)})"
+                f"{_at(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'take it out'} ({listed})"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,18 +35,25 @@ def table(*columns: str, title: str = "") -> Table:
     return made
 
 
-def experiments(loaded: Sequence[Experiment], store: Store) -> Table:
-    made = table("experiment", "what", "paper", ">methods", ">stored runs")
+def experiments(loaded: Sequence[Experiment], store: Store) -> Iterator[RenderableType]:
+    """What there is, and how many runs of each are stored; then what is stored of a user's own."""
+    made = table("experiment", "what", "paper", ">methods", ">stored")
+    made.columns[0].no_wrap = True
+    names = [experiment.name for experiment in loaded]
     for experiment in loaded:
         tables = sorted({claim.table for claim in experiment.claims.values()})
         stored = sum(1 for _ in store.all(experiment.name))
         made.add_row(experiment.name, experiment.title, ", ".join(tables), str(len(experiment.methods)), str(stored or ""))
-    return made
+    others = Counter(stored.folder.parent.parent.name for stored in store.all())
+    for name in sorted(set(others) - set(names)):
+        made.add_row(name, "[dim]your own[/dim]", "", "", str(others[name]))
+    yield made
+    yield "[dim]stored: runs, one for each method and seed, in " + escape(str(store.root)) + "[/dim]"
 
 
 def settings(experiment: Experiment) -> Iterator[RenderableType]:
     """Every setting with its source, the methods, the paper's claims."""
-    yield f"[bold]{experiment.name}[/bold]: {experiment.title}"
+    yield f"[bold]{experiment.name}[/bold]: {experiment.heading}"
     if experiment.about:
         yield experiment.about
     made = table("setting", "value", "source")
@@ -106,7 +114,7 @@ def said(value: Any) -> str:
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     """Those named, or the usual ones; `all` is all."""
-    if list(names) == ["all"]:
+    if "all" in names:
         return list(experiment.methods)
     for name in names:
         experiment.method(name)
@@ -121,14 +129,19 @@ def check_picture(path: Path) -> None:
         raise SpecError(f"--picture must be in a folder that exists, got {path}; make {path.parent} first")
 
 
+def said_of(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Iterator[RenderableType]:
+    """A comparison's table, and what to know to read it."""
+    yield outcome(experiment, shown, store)
+    yield from remarks(experiment, shown)
+
+
 def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Table:
     """What became of each method, with the paper's number beside it."""
     threshold = f"{experiment.measure.threshold:.0%}"
     several = any(len(each.runs) > 1 for each in shown)
-    made = table(
-        "method", f">to {threshold}", ">paper", ">trained", ">test", ">cond.", ">ms/epoch",
-        *([">passed"] if several else []),
-    )  # fmt: skip
+    claimed = any(each.name in experiment.claims for each in shown)
+    columns = [f">to {threshold}", *([">paper"] if claimed else []), ">trained", ">best test", ">cond.", ">ms/epoch"]
+    made = table("method", *columns, *([">passed"] if several else []))
     for each in shown:
         last = [run.last for run in each.runs if run.last is not None]
         claim = experiment.claims.get(each.name)
@@ -136,23 +149,29 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
         cells = [
             experiment.method(each.name).title,
             f"[bold]{epochs_needed(each.runs)}[/bold]",
-            "" if claim is None or claim.epochs is None else str(claim.epochs),
+            *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
             str(max(run.next_epoch for run in each.runs)),
-            f"{median([record['test_accuracy'] for record in last]):.1%}",
-            f"{median([condition(record) for record in last]):.0f}",
-            f"{milliseconds(each.runs, store):.0f}",
+            f"{median([max(run.curve) for run in each.runs if run.curve]):.1%}",
+            known(median([condition(record) for record in last])),
+            known(milliseconds(each.runs, store)),
         ]
         made.add_row(*cells, *([f"{len(passed)} of {len(each.runs)}"] if several else []))
     return made
 
 
+def known(value: float) -> str:
+    """A whole number; nothing where there is none."""
+    return "" if math.isnan(value) else f"{value:.0f}"
+
+
 def epochs_needed(runs: Sequence[Progress]) -> str:
-    """Median (smallest-largest) over seeds; a bound where half of them or more did not pass."""
+    """Median (smallest-largest) over seeds, one that did not pass counting as larger than all: `> N`, its epochs."""
     passed = sorted(run.crossed for run in runs if run.crossed is not None)
-    if 2 * len(passed) <= len(runs):
-        return f"> {min(run.next_epoch for run in runs if run.crossed is None)}"
-    spread = f" ({passed[0]}-{passed[-1]})" if len(passed) > 1 else ""
-    return f"{median([*passed, *[math.inf] * (len(runs) - len(passed))]):g}{spread}"
+    failed = sorted(run.next_epoch for run in runs if run.crossed is None)
+    middle = median([*passed, *[math.inf] * len(failed)])
+    said = f"{middle:g}" if math.isfinite(middle) else f"> {failed[0]}"
+    low, high = passed[0] if passed else None, f"> {failed[-1]}" if failed else str(passed[-1])
+    return f"{said} ({low}-{high})" if low is not None and str(low) != high else said
 
 
 def milliseconds(runs: Sequence[Progress], store: Store) -> float:
@@ -162,11 +181,17 @@ def milliseconds(runs: Sequence[Progress], store: Store) -> float:
 
 
 def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
-    cut = [experiment.method(each.name).title for each in shown if each.cut_short]
+    threshold = f"{experiment.measure.threshold:.0%}"
+    yield (
+        f"[dim]to {threshold}: the first epoch, from 0, whose test accuracy is past it. cond.: the condition number of the "
+        f"hidden gradient in the last epoch. ms/epoch: training one seed, evaluation not counted.[/dim]"
+    )
+    cut = [each for each in shown if each.cut_short]
     if cut:
+        names = " and ".join(experiment.method(each.name).title for each in cut)
         yield (
-            f"[dim]{' and '.join(cut)} got {MULTIPLE} times EGD's epochs and went no further; --full lets them grok. "
-            f"Epochs count from 0.[/dim]"
+            f"[dim]{names}: {MULTIPLE} times EGD's epochs and no more; --full gives up to "
+            f"{max(each.full_budget for each in cut)} epochs.[/dim]"
         )
     if any(each.name in experiment.claims and len(each.runs) == 1 for each in shown):
         yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
@@ -177,7 +202,9 @@ def trained(done: Sequence[Sequence[Progress]]) -> Table:
     for runs in done:
         first: Run = runs[0].run
         passed = sum(run.crossed is not None for run in runs)
-        cells = (f"{passed} of {len(runs)}", epochs_needed(runs), str(max(run.next_epoch for run in runs)))
+        lost = sum(run.diverged for run in runs)
+        counts = f"{passed} of {len(runs)}" + (f", {lost} diverged" if lost else "")
+        cells = (counts, epochs_needed(runs), str(max(run.next_epoch for run in runs)))
         made.add_row(first.experiment.name, first.method_name, *cells)
     return made
 

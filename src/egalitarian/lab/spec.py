@@ -130,6 +130,10 @@ class GrokfastMA(Transform, kind="grokfast-ma"):
     lamb: float = setting(least=0)
 
 
+OF_ALL = (Momentum, GrokfastEMA, GrokfastMA)
+"""Transforms of every parameter, not of the target matrices alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method(Settings):
     """How the weights move: optimizers, transforms, where weight decay enters, when the transforms are switched off."""
@@ -159,6 +163,11 @@ class Method(Settings):
             raise SpecError("optim.optimizer must work for every parameter, got 'muon'; put it into [hidden]")
         if hidden.optimizer == "muon" and self.transform:
             raise SpecError("transform must be empty with muon on the hidden matrix, got some; muon makes its own")
+        if hidden.optimizer != self.optim.optimizer and any(isinstance(link, OF_ALL) for link in self.transform):
+            raise SpecError(
+                f"hidden.optimizer must be {self.optim.optimizer!r} with a transform of every parameter (momentum, "
+                f"grokfast), got {hidden.optimizer!r}; use one optimizer, or transforms of the targets alone"
+            )
         for optim in (self.optim, hidden):
             if self.decay == "decoupled" and optim.weight_decay and optim.optimizer not in ("sgd", "adamw", "muon"):
                 raise SpecError(f"decay must be 'coupled' or 'loss' with {optim.optimizer}, got 'decoupled'; or use adamw")
@@ -200,6 +209,13 @@ class Experiment(Settings):
     sources: Mapping[str, str] = field(default_factory=dict, metadata={"meaning": False})
     """Where each setting comes from, by dotted key; a key stands for all below it that have none of their own."""
     about: str = setting("", meaning=False)
+    changes: tuple[str, ...] = setting((), meaning=False)
+    """What `--set` changed."""
+
+    @property
+    def heading(self) -> str:
+        """The title, and what is different from what it says."""
+        return f"{self.title}, with {', '.join(self.changes)}" if self.changes else self.title
 
     def source(self, key: str) -> str:
         """Where the setting with this dotted key comes from."""

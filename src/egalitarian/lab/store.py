@@ -6,7 +6,7 @@
         records.jsonl       one line per epoch, only ever appended to
         timings.jsonl       seconds per epoch: the one thing that differs between two equal runs
         checkpoint-<n>.safetensors   all that is needed to go on with epoch n, and a digest of the records before it
-        lock                held by the process that trains it
+        lock                held by the process that trains it, and left when it is done
 
 What counts are the records that the newest checkpoint vouches for; lines after them are trained again. The first checkpoint
 is that of epoch 0, before any record. No pickle is loaded.
@@ -154,8 +154,10 @@ class Store:
         return Writer(self.folder(run), run)
 
     def all(self, experiment: str = "*", method: str = "*") -> Iterator[Stored]:
-        for path in sorted(self.root.glob(f"{experiment}/{method}/seed-*/spec.json")):
-            yield Stored(path.parent)
+        """Every run that has begun: that has a checkpoint past epoch 0."""
+        for path in sorted(self.root.glob(f"{experiment}/{method}/seed-*")):
+            if any(file.name != "checkpoint-0.safetensors" for file in path.glob("checkpoint-*.safetensors")):
+                yield Stored(path)
 
 
 class Writer(Stored):

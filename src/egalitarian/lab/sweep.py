@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
@@ -52,12 +52,15 @@ class Progress:
     crossed: int | None = None
     """The first epoch past the threshold."""
     last: Record | None = None
+    curve: list[float] = field(default_factory=list)
+    """Test accuracy by epoch."""
     diverged: bool = False
 
     def take(self, record: Record, threshold: float) -> None:
         if "snapshot" in record:
             return
         self.last, self.next_epoch = record, record["epoch"] + 1
+        self.curve.append(record["test_accuracy"])
         loss, accuracy = record["train_loss"], record["test_accuracy"]
         self.diverged = loss is None or not math.isfinite(loss)
         if self.crossed is None and accuracy > threshold:
@@ -71,6 +74,9 @@ class Progress:
 class Listener(Protocol):
     """Whoever wants to see a sweep go on: a progress bar, a TensorBoard file."""
 
+    def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
+        """Seeds that were done before."""
+
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None: ...
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None: ...
     def ends(self, runs: Sequence[Progress]) -> None: ...
@@ -79,6 +85,7 @@ class Listener(Protocol):
 class Silent:
     """No listener."""
 
+    def stored(self, runs: Sequence[Progress], stop: Stop) -> None: ...
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None: ...
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None: ...
     def ends(self, runs: Sequence[Progress]) -> None: ...
@@ -86,6 +93,9 @@ class Silent:
 
 class Interrupted(Exception):  # noqa: N818  # not an error: somebody asked
     """The sweep was asked to stop, and everything is saved."""
+
+    runs: list[Progress]
+    """What is known of each seed."""
 
 
 def sweep(
@@ -103,14 +113,31 @@ def sweep(
     listener = listener or Silent()
     runs = {seed: Run(experiment, method, seed) for seed in seeds}
     known = _look_up(runs, store, stop)
+    waiting = [run for seed, run in runs.items() if not known[seed].done(stop)]
+    if waiting:
+        rehearse(experiment, method, waiting[0].seed)
     with contextlib.ExitStack() as stack:
-        waiting = [run for seed, run in runs.items() if not known[seed].done(stop)]
         writers = {run.seed: stack.enter_context(store.open(run)) for run in waiting}
         if writers:
             known = _look_up(runs, store, stop)  # once more, now that no other process can change them
-        for company in _companies([known[seed] for seed in writers if not known[seed].done(stop)]):
-            _train_company(company, writers, stop, device, listener)
+        if done := [progress for progress in known.values() if progress.done(stop)]:
+            listener.stored(done, stop)
+        try:
+            for company in _companies([known[seed] for seed in writers if not known[seed].done(stop)]):
+                _train_company(company, writers, stop, device, listener)
+        except Interrupted as interrupted:
+            interrupted.runs = [known[seed] for seed in seeds]
+            raise
     return [known[seed] for seed in seeds]
+
+
+def rehearse(experiment: Experiment, method: str, seed: int) -> None:
+    """One step of one seed, kept nowhere: what cannot work is told before anything is made or trained for hours."""
+    ensemble = Ensemble(experiment, [seed], torch.device("cpu"))
+    stepper = Stepper(experiment.method(method), ensemble.parameters)
+    ensemble.backward(ensemble.epoch(0)[0])
+    stepper.add_decay()
+    stepper.step()
 
 
 def _look_up(runs: dict[int, Run], store: Store, stop: Stop) -> dict[int, Progress]:

@@ -14,23 +14,28 @@ Curve = Sequence[tuple[int, float]]
 """(epoch, accuracy)."""
 
 
-def text_plot(curves: Mapping[str, Curve], colours: Mapping[str, str], width: int = 68, height: int = 10) -> Text:
-    """Accuracies from 0 to 1 against epoch + 1 on a logarithmic axis. The curve drawn last is in front."""
+def text_plot(
+    curves: Mapping[str, Curve], looks: Mapping[str, str], width: int = 68, height: int = 10, letters: bool = False
+) -> Text:
+    """Accuracies from 0 to 1 against epoch + 1 on a logarithmic axis. The curve drawn last is in front.
+
+    `looks` has a colour for each curve; with `letters`, where there are none to be seen, the letter to draw it with.
+    """
     last = max((epoch for curve in curves.values() for epoch, _ in curve), default=0) + 1
     decades = max(1.0, math.log10(max(last, 1)))
     bits = [[0] * width for _ in range(height)]
-    colour = [[""] * width for _ in range(height)]
+    front = [[""] * width for _ in range(height)]
     for name, curve in curves.items():
         for column, level in _dots(curve, decades, width, height):
             row, place = divmod(4 * height - 1 - level, 4)
             bits[row][column // 2] |= _DOTS[place][column % 2]
-            colour[row][column // 2] = colours.get(name, "white")
+            front[row][column // 2] = looks.get(name, "" if not letters else "*")
     text = Text()
     for row in range(height):
         label = {0: "1.0", height // 2: "0.5", height - 1: "0.0"}.get(row, "")
         text.append(f"{label:>4} ┤", style="dim")
-        for bit, style in zip(bits[row], colour[row], strict=True):
-            text.append(chr(0x2800 + bit) if bit else " ", style=style or None)
+        for bit, look in zip(bits[row], front[row], strict=True):
+            text.append(" " if not bit else look if letters else chr(0x2800 + bit), style=None if letters else look or None)
         text.append("\n")
     return text.append(_axis(decades, width))
 
@@ -55,4 +60,4 @@ def _axis(decades: float, width: int) -> Text:
         line[column] = "┬"
         for offset, letter in enumerate(str(10**power)):
             labels[column + offset] = letter
-    return Text("     └" + "".join(line) + "\n      " + "".join(labels).rstrip() + "  epoch + 1\n", style="dim")
+    return Text(f"     └{''.join(line)}\n      {''.join(labels).rstrip()}\n", style="dim")

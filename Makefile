@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-grok: $(STAMP)   ## set up if needed, then watch networks grok: curves, a table, a picture (about a minute)
+grok: $(STAMP)   ## set up if needed, then watch networks grok: curves, a table, a picture (a minute and a half)
 	$(VENV)/bin/egalitarian grok
 
 test: $(STAMP)   ## set up if needed, then the default tests (about three minutes on two cores)
@@ -40,8 +40,8 @@ bench: $(STAMP)  ## polar against the SVD, an attached step against the bare one
 noise: $(STAMP)  ## rounding noise in gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
 
-figure: $(STAMP) ## trains for the README's picture and draws it; DEVICE=cuda for a GPU (a quarter of an hour on a CPU)
-	$(VENV)/bin/python examples/grokking.py --seeds 3 --device $(DEVICE) --figure docs/grokking.png
+figure: $(STAMP) ## the README's picture: draws what is stored, trains the rest; DEVICE=cuda for a GPU (an hour on a CPU)
+	$(VENV)/bin/egalitarian grok --full --seeds 0-7 --device $(DEVICE) --picture docs/grokking.png
 
 results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/; never trains
 	$(VENV)/bin/egalitarian report --out results

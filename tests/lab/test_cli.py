@@ -51,7 +51,7 @@ def test_grok_stops_slow_methods_at_a_stated_multiple(command) -> None:
     easy = [*SMALL, "--set", "task.train_fraction=0.9", "--set", "measure.threshold=0.01", "--methods", "egd,sgd"]
     code, out, _ = command("grok", *easy)
     assert code == 0
-    assert re.search(r"EGD +\d+ +\d+ ", out)
+    assert re.search(r"EGD +\d+ +\d+\.\d%", out)
     assert "116" not in out  # the paper's number is of other settings
     code, _, _ = command("grok", *easy, "--full")
     assert code == 0

@@ -140,7 +140,7 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
     threshold = f"{experiment.measure.threshold:.0%}"
     several = any(len(each.runs) > 1 for each in shown)
     claimed = any(each.name in experiment.claims for each in shown)
-    columns = [f">to {threshold}", *([">paper"] if claimed else []), ">trained", ">best test", ">cond.", ">ms/epoch"]
+    columns = [f">to {threshold}", *([">paper"] if claimed else []), ">best test", ">cond.", ">ms/epoch"]
     made = table("method", *columns, *([">passed"] if several else []))
     for each in shown:
         last = [run.last for run in each.runs if run.last is not None]
@@ -150,7 +150,6 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
             experiment.method(each.name).title,
             f"[bold]{epochs_needed(each.runs)}[/bold]",
             *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
-            str(max(run.next_epoch for run in each.runs)),
             f"{median([max(run.curve) for run in each.runs if run.curve]):.1%}",
             known(median([condition(record) for record in last])),
             known(milliseconds(each.runs, store)),

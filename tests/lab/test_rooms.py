@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "ensemble": {"measure", "models", "settings", "spec", "tasks"},
     "train": {"ensemble", "measure", "methods"},
     "store": {"spec"},
-    "sweep": {"ensemble", "environment", "methods", "spec", "store", "train"},
+    "sweep": {"ensemble", "environment", "methods", "settings", "spec", "store", "train"},
     "grok": {"spec", "store", "sweep"},
     "listeners": {"store", "sweep", "textplot"},
     "picture": {"grok", "report", "spec", "store"},

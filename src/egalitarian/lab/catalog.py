@@ -7,7 +7,9 @@ Methods take from `[optim]` what they do not set themselves, and `hidden` takes 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from egalitarian.lab import models, tasks  # noqa: F401  # the kinds that come with the lab register themselves
-from egalitarian.lab.settings import SpecError, nearest, read
+from egalitarian.lab.settings import OF_USERS, SpecError, nearest, read
 from egalitarian.lab.spec import Experiment
 
 OF_METHODS = ("optim", "hidden", "transform", "targets", "decay", "until", "epochs")
@@ -51,9 +53,11 @@ def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) ->
         if "hidden" in method:
             method["hidden"] = _over(method["optim"], method["hidden"])
     _own(table, changed, "changed with --set")
-    task_file = table.get("task", {}).pop("file", None) if isinstance(table.get("task"), dict) else None
-    if task_file is not None:
-        _run_file(task_file)
+    if "name" in table:
+        raise SpecError(f"{where}: name must be absent, got {table['name']!r}; an experiment has the name of its file")
+    task = table.get("task")
+    if isinstance(task, dict) and "file" in task:
+        task["code"] = _run_file(task.pop("file"))
     try:
         return read(Experiment, {"name": where, "title": where, "changes": tuple(changes), **table})
     except SpecError as error:
@@ -108,8 +112,8 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
         return table
     if not isinstance(base, str):
         raise SpecError(f"extends must be the name of an experiment or a file, got {base!r} in {name}; write it so")
-    nested = str(Path(name).parent / base) if of_user and base.endswith(".toml") else base
-    if nested in (*children, name):
+    nested = os.path.normpath(Path(name).parent / base) if of_user and base.endswith(".toml") else base
+    if nested in (*children, name, os.path.normpath(name)):
         raise SpecError(f"extends must not go round in a circle, got {base!r} in {name}; take it out")
     under = _table(nested, (*children, name))
     if not of_user:
@@ -130,7 +134,7 @@ def _text(path: Path) -> str:
     if path.stem in _shipped():
         raise SpecError(f"a file of your own must have a name of its own, got {path}, like one of the lab's; rename it")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{path} must be a text in UTF-8, got what cannot be read: {error}; mend it there") from None
 
@@ -174,7 +178,7 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
     if path[0] in OF_EXPERIMENTS:
         places = [path]
     elif path[0] in OF_METHODS:
-        places = [["methods", name, *path] for name in _methods(table) if not chosen or name in chosen]
+        places = [["methods", name, *path] for name in _methods(table) if not chosen or chosen & {name, "all"}]
     elif path[0] == "methods" and len(path) > 2:
         if path[1] not in _methods(table):
             hint = nearest(path[1], _methods(table)) or f"one of {', '.join(_methods(table))}"
@@ -207,24 +211,32 @@ def _value(text: str) -> Any:
     """As TOML reads it; what is not TOML is a text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 
-def _run_file(name: str) -> None:
-    """A user's task: the file registers it by subclassing `Task`."""
+def _run_file(name: Any) -> str:
+    """Runs a user's file, which registers a task by subclassing `Task`, and returns a digest of it: part of a run's id."""
     path = Path(str(name))
     if not path.is_file():
         raise SpecError(f"task.file must be a Python file beside the experiment's, got {path}; see docs/lab.md")
-    found = importlib.util.spec_from_file_location(f"egalitarian_task_{path.stem}", path)
+    code = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    module_name = f"{OF_USERS}{code}"
+    if module_name in sys.modules:
+        return code
+    found = importlib.util.spec_from_file_location(module_name, path)
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
-    sys.modules[module.__name__] = module  # where dataclasses and type hints look names up
+    sys.modules[module_name] = module  # where dataclasses and type hints look names up
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        if isinstance(error, SpecError):
+            raise
         raise SpecError(f"task.file must run, got {type(error).__name__}: {error}; mend {path}") from error
+    return code
 
 
 def _order_of_the_paper(name: str) -> tuple[int, str]:

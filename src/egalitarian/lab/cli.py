@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from egalitarian import __version__
 from egalitarian.lab import catalog, choices, shows
@@ -68,7 +69,9 @@ def grok(
     store, place, numbers = Store(runs), choices.device(device, threads), choices.seeds(seeds)
     target = picture or Path(f"grok-{chosen.name}{'-changed' if changes else ''}.png")
     shows.check_picture(target)
-    console.print(f"[bold]{chosen.heading}[/bold]: epochs until test accuracy passes {chosen.measure.threshold:.0%}")
+    console.print(
+        f"[bold]{escape(chosen.heading)}[/bold]: epochs until test accuracy passes {chosen.measure.threshold:.0%}"
+    )
     shown: list[Shown] = []
     try:
         with Display(console) as display:
@@ -80,7 +83,8 @@ def grok(
             for line in shows.said_of(chosen, shown, store):
                 console.print(line)
             draw_grok(store, chosen, shown, target)
-            console.print(f"Picture: [bold]{target}[/bold]   Records: {store.root}/{chosen.name}")
+            records = escape(str(store.root / chosen.name))
+            console.print(f"Picture: [bold]{escape(str(target))}[/bold]   Records: {records}", soft_wrap=True)
 
 
 @app.command("list")

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
@@ -117,9 +118,8 @@ class Display:
             title, COLOURS[taken % len(COLOURS)] if self._coloured else LETTERS[taken % len(LETTERS)]
         )
         seeds = f" x{len(runs)}" if len(runs) > 1 else ""
-        described = (
-            f"[{look}]{title}{seeds}" if self._coloured else f"{look if self._curves else ''} {title}{seeds}".strip()
-        )
+        name = escape(title) + seeds
+        described = f"[{look}]{name}" if self._coloured else f"{look if self._curves else ''} {name}".strip()
         self._bar = self._bars.add_task(
             described, total=stop.epochs, completed=first.next_epoch, epoch=max(run.next_epoch for run in runs), state=""
         )

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
+OF_USERS = "egalitarian_file_"
+"""How the modules made from users' files begin."""
+
 
 class SpecError(ValueError):
     """A setting that cannot be: what, the rule, the value, the way out."""
@@ -63,6 +66,9 @@ class Kind(Settings):
         if Kind in cls.__bases__:
             cls.kinds = {}
         if kind is not None:
+            taken = cls.kinds.get(kind)
+            if taken is not None and not taken.__module__.startswith(OF_USERS):
+                raise SpecError(f"kind must be a name of its own, got {kind!r}, which the lab has; choose another")
             cls.kind = kind
             cls.kinds[kind] = cls
 
@@ -162,12 +168,14 @@ def _coerced(hint: Any, value: Any, what: str) -> Any:
             return value
         if get_origin(option) is Literal and isinstance(value, str) and value in get_args(option):
             return value
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
             return float(value)
         if option is int and isinstance(value, int) and not isinstance(value, bool):
             return value
         if get_origin(option) is tuple and isinstance(value, list | tuple):
             return tuple(_coerced(get_args(option)[0], item, what) for item in value)
+        if get_origin(option) is Mapping and isinstance(value, Mapping):
+            return {key: _coerced(get_args(option)[1], item, f"{what}.{key}") for key, item in value.items()}
         plain_type = get_origin(option) or option
         if (
             plain_type not in (float, int, tuple, Literal)
@@ -177,6 +185,13 @@ def _coerced(hint: Any, value: Any, what: str) -> Any:
             return value
     expected = " or ".join(_spoken(option) for option in _options(hint))
     raise SpecError(f"{what} must be {expected}, got {value!r}; {_way_out(hint, value)}")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer with hundreds of digits
+        return False
 
 
 def _way_out(hint: Any, value: Any) -> str:
@@ -193,6 +208,8 @@ def _spoken(option: Any) -> str:
         return "one of " + ", ".join(repr(word) for word in get_args(option))
     if get_origin(option) is tuple:
         return f"a list of {_spoken(get_args(option)[0]).removeprefix('a ').removeprefix('an ')}s"
+    if get_origin(option) is Mapping:
+        return "a table"
     names = {float: "a finite number", int: "an integer", str: "a text", bool: "true or false", type(None): "absent"}
     return names.get(option, f"a {getattr(option, '__name__', option)}")
 

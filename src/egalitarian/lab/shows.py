@@ -53,19 +53,19 @@ def experiments(loaded: Sequence[Experiment], store: Store) -> Iterator[Renderab
 
 def settings(experiment: Experiment) -> Iterator[RenderableType]:
     """Every setting with its source, the methods, the paper's claims."""
-    yield f"[bold]{experiment.name}[/bold]: {experiment.heading}"
+    yield f"[bold]{experiment.name}[/bold]: {escape(experiment.heading)}"
     if experiment.about:
-        yield experiment.about
+        yield escape(experiment.about)
     made = table("setting", "value", "source")
     for part in ("task", "model", "training", "measure"):
         for key, value in leaves(part, everything(getattr(experiment, part))):
-            made.add_row(key, said(value), experiment.source(key))
+            made.add_row(key, said(value), escape(experiment.source(key)))
     yield made
     for name, method in experiment.methods.items():
-        made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {method.title}")
+        made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {escape(method.title)}")
         for key, value in leaves("", everything(method)):
             if key not in ("title", "by_default") and not _torch_default(key, value):
-                made.add_row(key, said(value), experiment.source(f"methods.{name}.{key}"))
+                made.add_row(key, said(value), escape(experiment.source(f"methods.{name}.{key}")))
         yield made
     if experiment.claims:
         yield claims(experiment)
@@ -109,7 +109,9 @@ def said(value: Any) -> str:
     """A setting as TOML would have it."""
     if isinstance(value, list):
         return escape("[" + ", ".join(said(item) for item in value) + "]")
-    return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"{value:g}" if isinstance(value, float) else escape(str(value).lower() if isinstance(value, bool) else str(value))
+    )
 
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
@@ -125,6 +127,8 @@ def check_picture(path: Path) -> None:
     """Before the training, not after it."""
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise SpecError(f"--picture must end in .png, .svg or .pdf, got {path}; for example grok.png")
+    if path.is_dir():
+        raise SpecError(f"--picture must be a file, got the folder {path}; name a file in it")
     if not path.parent.is_dir():
         raise SpecError(f"--picture must be in a folder that exists, got {path}; make {path.parent} first")
 
@@ -147,7 +151,7 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
         claim = experiment.claims.get(each.name)
         passed = [run.crossed for run in each.runs if run.crossed is not None]
         cells = [
-            experiment.method(each.name).title,
+            escape(experiment.method(each.name).title),
             f"[bold]{epochs_needed(each.runs)}[/bold]",
             *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
             f"{median([max(run.curve) for run in each.runs if run.curve]):.1%}",
@@ -166,11 +170,16 @@ def known(value: float) -> str:
 def epochs_needed(runs: Sequence[Progress]) -> str:
     """Median (smallest-largest) over seeds, one that did not pass counting as larger than all: `> N`, its epochs."""
     passed = sorted(run.crossed for run in runs if run.crossed is not None)
-    failed = sorted(run.next_epoch for run in runs if run.crossed is None)
+    failed = sorted(failed_by(run) for run in runs if run.crossed is None)
     middle = median([*passed, *[math.inf] * len(failed)])
     said = f"{middle:g}" if math.isfinite(middle) else f"> {failed[0]}"
     low, high = passed[0] if passed else None, f"> {failed[-1]}" if failed else str(passed[-1])
     return f"{said} ({low}-{high})" if low is not None and str(low) != high else said
+
+
+def failed_by(run: Progress) -> int:
+    """The epochs within which a seed did not pass; one that diverged never will, so its whole budget counts."""
+    return max(run.next_epoch, run.run.method.epochs) if run.diverged else run.next_epoch
 
 
 def milliseconds(runs: Sequence[Progress], store: Store) -> float:
@@ -187,11 +196,15 @@ def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
     )
     cut = [each for each in shown if each.cut_short]
     if cut:
-        names = " and ".join(experiment.method(each.name).title for each in cut)
+        names = " and ".join(escape(experiment.method(each.name).title) for each in cut)
         yield (
             f"[dim]{names}: {MULTIPLE} times EGD's epochs and no more; --full gives up to "
             f"{max(each.full_budget for each in cut)} epochs.[/dim]"
         )
+    for each in shown:
+        lost = [str(run.run.seed) for run in each.runs if run.diverged]
+        if lost:
+            yield f"[dim]{escape(experiment.method(each.name).title)}: diverged, seed {', '.join(lost)}.[/dim]"
     if any(each.name in experiment.claims and len(each.runs) == 1 for each in shown):
         yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +24,9 @@ Loss = Literal["cross-entropy", "squared-error", "hinge"]
 @dataclass(frozen=True, kw_only=True)
 class Task(Kind):
     """What is to be learnt. A kind of task is a subclass with a `build`; see `tasks.py`."""
+
+    code: str = setting("")
+    """Of a user's own task: a digest of its file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +189,7 @@ class Claim(Settings):
 
     table: str
     """Where it says so."""
-    epochs: int | Literal["never"] | None = None
+    epochs: int | Literal["never"] | None = setting(None, least=0)
     """To the threshold."""
     seconds: float | None = setting(None, above=0)
     ms_per_epoch: float | None = setting(None, above=0)
@@ -211,6 +215,16 @@ class Experiment(Settings):
     about: str = setting("", meaning=False)
     changes: tuple[str, ...] = setting((), meaning=False)
     """What `--set` changed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for what, name in (("name", self.name), *(("methods", method) for method in self.methods)):
+            if not re.fullmatch(r"\w[\w.+-]*", name, re.ASCII) or name == "all":
+                raise SpecError(f"{what} must be letters, digits, '-', '_', '+' and '.', got {name!r}; it names a folder")
+        if not self.methods:
+            raise SpecError(
+                "methods must hold at least one, got none; add [methods.sgd], or extend an experiment that has some"
+            )
 
     @property
     def heading(self) -> str:

@@ -104,7 +104,7 @@ class Stored:
                 found = [_describe(path) for path in self.folder.glob("checkpoint-*.safetensors")]
                 return sorted(found, key=lambda checkpoint: -checkpoint.epoch)
             except StoreError as error:
-                if last or not isinstance(error.__cause__, FileNotFoundError):
+                if last or isinstance(error.__cause__, ValueError | KeyError):
                     raise
         raise AssertionError
 
@@ -261,8 +261,9 @@ def _write_checkpoint(path: Path, tensors: Mapping[str, Tensor], about: Checkpoi
     saved = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     company = ",".join(map(str, about.company))
     metadata = {"epoch": str(about.epoch), "company": company, "size": str(about.size), "digest": about.digest}
+    metadata |= {"folder": path.parent.name, "weights": _digest(saved)}
     draft = path.with_suffix(".draft")
-    save_file(saved, draft, {**metadata, "weights": _digest(saved)})
+    save_file(saved, draft, {**metadata, "header": _header(metadata)})
     draft.chmod(0o644)
     _sync(draft)
     draft.replace(path)
@@ -276,9 +277,19 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def _header(metadata: Mapping[str, str]) -> str:
+    """A digest of all that a checkpoint says of itself."""
+    text = "\n".join(f"{key}={metadata[key]}" for key in sorted(metadata) if key != "header")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _describe(path: Path) -> Checkpoint:
     with _readable(path), safe_open(path, "pt") as file:
         about = file.metadata() or {}
+        if about.get("header", header := _header(about)) != header:
+            raise ValueError("another header than was saved")
+        if not path.parent.name.startswith(about.get("folder", "")):
+            raise ValueError(f"a checkpoint of {about['folder']}")
         company = tuple(int(seed) for seed in about["company"].split(","))
         return Checkpoint(int(about["epoch"]), company, int(about["size"]), about["digest"], path)
 
@@ -344,7 +355,9 @@ def _writable(path: Path) -> Iterator[None]:
 def _readable(path: Path) -> Iterator[Path]:
     try:
         yield path
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except StoreError:
+        raise
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise StoreError(
             f"{path} must be as the lab wrote it, got {type(error).__name__}: {error}; put it back, or move it away"
         ) from error

@@ -18,6 +18,7 @@ from torch import Tensor
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.environment import environment
 from egalitarian.lab.methods import Stepper
+from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment, Run
 from egalitarian.lab.store import Checkpoint, Record, Store, Writer
 from egalitarian.lab.train import Epoch, train
@@ -133,11 +134,20 @@ def sweep(
 
 def rehearse(experiment: Experiment, method: str, seed: int) -> None:
     """One step of one seed, kept nowhere: what cannot work is told before anything is made or trained for hours."""
-    ensemble = Ensemble(experiment, [seed], torch.device("cpu"))
-    stepper = Stepper(experiment.method(method), ensemble.parameters)
-    ensemble.backward(ensemble.epoch(0)[0])
-    stepper.add_decay()
-    stepper.step()
+    try:
+        ensemble = Ensemble(experiment, [seed], torch.device("cpu"))
+        stepper = Stepper(experiment.method(method), ensemble.parameters)
+        ensemble.backward(ensemble.epoch(0)[0])
+        stepper.add_decay()
+        stepper.step()
+    except SpecError as error:
+        raise SpecError(f"{experiment.name}, {method}: {error}") from None
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else "no reason given"
+        raise SpecError(
+            f"{experiment.name}, {method} must go through one step, got {type(error).__name__}: {reason}; mend the task, "
+            f"the model or training.loss, which must fit each other and the memory"
+        ) from error
 
 
 def _look_up(runs: dict[int, Run], store: Store, stop: Stop) -> dict[int, Progress]:

@@ -17,6 +17,9 @@ from torch import Tensor
 from egalitarian.lab import spec
 from egalitarian.lab.settings import SpecError, setting
 
+MOST = 10_000
+"""The largest modulus."""
+
 
 def stream(seed: int, *purpose: str | int) -> torch.Generator:
     """A generator on the CPU for one purpose of one seed: independent of every other, the same everywhere."""
@@ -79,6 +82,8 @@ class Modular(Task, kind="modular"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.modulus > MOST:
+            raise SpecError(f"modulus must be at most {MOST}, got {self.modulus}; all its pairs are held in memory")
         if self.operation == "/" and not is_prime(self.modulus):
             raise SpecError(
                 f"modulus must be a prime for division, got {self.modulus}; only then has every divisor an inverse"

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import egalitarian.lab.theory as theory
-from egalitarian.lab.report import style
+from egalitarian.lab.report import style, toy
 from egalitarian.lab.report.toy import ToyReport, draw_all, toy_report
 from egalitarian.lab.theory import claims_shift, claims_wedge
 from egalitarian.lab.theory.claims import PARTS, ToyClaim, summarize, toy_claims
@@ -249,6 +249,19 @@ def test_figures_are_drawn_and_come_out_the_same(report: ToyReport, tmp_path: Pa
     for first, second in zip(report.figures, again, strict=True):
         assert first.stat().st_size > 10_000
         assert first.read_bytes() == second.read_bytes(), first.name
+
+
+def test_figures_say_with_what_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(toy, "save", lambda figure, path: [drawn.setdefault(path.name, figure) and path])
+    draw_all(tmp_path, quick=True, eps=[0.1])
+    said = {name: figure.get_suptitle() for name, figure in drawn.items()}
+    for name, eta in (("toy-curves", "0.1"), ("toy-equal", "0.02"), ("toy-plateaus", "0.1")):
+        assert rf"$\eta$ = {eta}, $w(0) = \zeta e_2$; $n$ = " in said[name]
+        assert said[name].startswith(r"$\theta$ = ")
+        assert ("$s$ = 1" in said[name]) == (name != "toy-equal"), "the appendix has no margin"
+    corners = [axis.texts[0].get_text() for axis in drawn["toy-clouds"].axes]
+    assert ["$s$ = 1" in corner for corner in corners] == [True, False]
 
 
 def test_save_adds_its_own_suffixes(tmp_path: Path) -> None:

@@ -216,9 +216,8 @@ def say_verdicts(console: Console, checked: Checked) -> None:
             console.print(made)
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
-        console.print(
-            "[dim]paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all.[/dim]"
-        )
+        units = "paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all."
+        console.print(f"[dim]{units}[/dim]")
     for remark in checked.remarks:
         console.print(f"{escape(remark)}.", soft_wrap=True)
     for warning in checked.warnings:

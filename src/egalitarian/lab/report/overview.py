@@ -143,8 +143,8 @@ def gains_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             "The mean over tasks of the baseline's epochs over the method's: the paper's of one run per cell, ours of "
             "medians, over the tasks where method and baseline pass; of several ranks the best on each task counts",
             "95 % of single seeds: the same average made from one seed drawn per cell, as the paper's is",
-            f"The paper's times are a {contents.paper.hardware}'s; ours are of the tasks where method and baseline were timed "
-            "on the same platform, and name them where these are not all that the epochs are averaged over",
+            f"The paper's times are a {contents.paper.hardware}'s; ours are of the tasks where method and baseline were "
+            "timed on the same platform, and name them where these are not all that the epochs are averaged over",
             *(note for gain in gains if (note := _left_out(gain))),
         ),
         records=tuple(_gain_record(gain, plan) for gain in gains),

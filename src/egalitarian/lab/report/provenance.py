@@ -31,8 +31,8 @@ def provenance(gathered: Gathered) -> Table:
         blocks=(Block("", tuple(tuple(map(str, record.values())) for record in records)),),
         notes=(
             "Source is a hash of the package's files as they ran: equal ones mean equal code",
-            "Commit stands only where the checkout was as committed. Where it was changed since, the commit is older than the "
-            "code that ran: summary.csv names it with a +, and only the source tells the code",
+            "Commit stands only where the checkout was as committed. Where it was changed since, the commit is older than "
+            "the code that ran: summary.csv names it with a +, and only the source tells the code",
         ),
         records=tuple(records),
     )

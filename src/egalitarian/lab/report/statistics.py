@@ -83,9 +83,10 @@ def _estimate(seeds: Sequence[tuple[int | None, int]], diverged: int = 0, unfini
     """From (epoch of passing or None, bound) of each seed."""
     passed = sorted(float(crossed) for crossed, _ in seeds if crossed is not None)
     bounds = sorted(float(bound) for crossed, bound in seeds if crossed is None)
-    quantiles = [quantile(passed, bounds, share) for share in (0.5, 0.0, 1.0, 0.25, 0.75)] if seeds else [None] * 5
+    shares = (0.5, 0.0, 1.0, 0.25, 0.75)
+    median, low, high, lower, upper = [quantile(passed, bounds, share) if seeds else None for share in shares]
     ends = (max(passed, default=None), min(bounds, default=None))
-    return Estimate(len(seeds), len(passed), diverged, unfinished, *quantiles, *ends)
+    return Estimate(len(seeds), len(passed), diverged, unfinished, median, low, high, lower, upper, *ends)
 
 
 def quantile(passed: Sequence[float], bounds: Sequence[float], share: float) -> Count:

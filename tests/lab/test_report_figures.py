@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from PIL import Image
 from report_records import SPECTRUM, write_run
 
 from egalitarian.lab import catalog
@@ -19,7 +21,7 @@ from egalitarian.lab.report.contents import load_contents
 from egalitarian.lab.report.curves import draw_curves
 from egalitarian.lab.report.distances import draw_distances
 from egalitarian.lab.report.gather import Gathered, gather
-from egalitarian.lab.report.lines import LOOKS, band, look, sparse
+from egalitarian.lab.report.lines import LOOKS, band, legend, look, sparse
 from egalitarian.lab.report.slim import inline, slim
 from egalitarian.lab.report.spectra import draw_spectra, fan
 from egalitarian.lab.report.style import save
@@ -148,8 +150,61 @@ def test_the_legend_says_how_many_pass(tmp_path: Path) -> None:
     write_run(store, "addition-97", "sgd", 0, epochs=5)
     found = gather(store, ["addition-79", "addition-97"])
     figure = draw_curves(found, found.experiments, METHODS)
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels[:3] == ["SGD (–, 0* of 1)", "EGD (–, 1 of 2)", "EGD, decay outside, tuned at 97 (not run)"]
+    assert legend_of(figure) == ["SGD", "EGD", "test (band: middle half of seeds)", "training"]
+    below = [axis.get_xlabel().replace("\N{NO-BREAK SPACE}", " ").splitlines() for axis in figure.axes]
+    assert below == [["epoch"], ["epoch", "SGD: 0 of 1 pass, unfinished", "EGD: 1 of 2 pass"]]
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_the_legend_lists_what_is_drawn_and_a_panel_says_what_it_lacks(draw: Callable[..., Figure], tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "addition-79", "egd", 0, 20)
+    write_run(store, "addition-97", "egd", 0, 20)
+    write_run(store, "addition-97", "sgd", 0, 30)
+    found = gather(store, ["addition-79", "addition-97"])
+    figure = draw(found, found.experiments, METHODS)
+    assert legend_of(figure)[:2] == ["SGD", "EGD"]
+    assert not any("decay outside" in label for label in legend_of(figure))
+    if draw is not draw_spectra:  # that has a panel of its own for each method
+        assert figure.axes[-2].get_xlabel().endswith("\nnot run:\nSGD")
+        assert "not run" not in figure.axes[-1].get_xlabel()
+
+
+def test_the_legend_has_the_colours_of_the_lines() -> None:
+    figure, methods = Figure(), ["first", "second"]
+    legend(figure, {"second": "Second"}, methods)
+    (handle,) = figure.legends[0].legend_handles
+    assert isinstance(handle, Line2D)
+    assert handle.get_color() == look("second", methods).colour != look("first", methods).colour
+
+
+def test_slim_pictures_keep_the_colour_of_bands(tmp_path: Path) -> None:
+    figure = Figure(figsize=(4, 3))
+    axis = figure.subplots()
+    for place, name in enumerate(LOOKS):
+        axis.fill_between([0, 1], place, place + 1, color=LOOKS[name].colour, alpha=0.2, linewidth=0)
+        axis.plot(np.linspace(0, 1), 16 * np.random.default_rng(place).random(50), color=LOOKS[name].colour, linewidth=0.5)
+    png = save(figure, tmp_path / "figure")[0]
+    before = np.array(Image.open(png).convert("RGB")).astype(int)
+    slim(png)
+    after = np.array(Image.open(png).convert("RGB")).astype(int)
+    colours, counts = np.unique(before.reshape(-1, 3), axis=0, return_counts=True)
+    for colour in colours[counts > 500]:
+        assert np.abs(after[(before == colour).all(-1)] - colour).max() <= 3
+
+
+def test_spectra_are_of_the_first_methods_that_were_run(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for method in ("egd-rsvd-64", "egd-outside", "column-norm", "egd-rsvd-128"):
+        write_run(store, "addition-97", method, 0, 20)
+    found = gather(store, ["addition-97"])
+    figure = draw_spectra(found, found.experiments, tuple(found.experiments[0].methods))
+    assert "not run" not in texts(figure)
+    assert len(figure.axes) == 4
+
+
+def legend_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_no_two_methods_of_a_figure_look_alike() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from egalitarian.lab.report.counts import Count, mean, ratio
 from egalitarian.lab.report.gather import Summary, gather
 from egalitarian.lab.report.reading import PER_DECADE, is_kept
 from egalitarian.lab.report.rows import cost_of, seconds_of
-from egalitarian.lab.report.statistics import estimate
+from egalitarian.lab.report.statistics import estimate, median_and_range
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store
 
@@ -59,6 +61,28 @@ def test_quartiles_lie_between_neighbours_and_turn_into_bounds() -> None:
 def test_a_bound_is_the_smallest_of_those_not_passed_and_the_largest_of_all_for_the_maximum() -> None:
     found = estimate([a_seed(7000), a_seed(None, 400), a_seed(None, 900)])
     assert (str(found.median), str(found.low), str(found.high)) == ("> 400", "7000", "> 7000")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([], "not run"),
+        ([(30, 36)], "30"),
+        ([(None, 500)], "> 500"),
+        ([(10, 16), (40, 46), (20, 26)], "20 (10–40)"),
+        ([(10, 16), (20, 26), (None, 1000)], "20 (10 to > 1000)"),
+        ([(10, 16), (20, 26), (None, 1000), (None, 1200)], "> 1000 (10 to > 1200)"),
+        ([(None, 400), (None, 900)], "> 400 (> 400 to > 900)"),
+    ],
+)
+def test_median_and_range_for_any_room(seeds: list[tuple[int | None, int]], words: str) -> None:
+    assert median_and_range(seeds) == words
+
+
+def test_counting_seeds_needs_no_pandas() -> None:
+    code = "import sys, egalitarian.lab.report.statistics; print('pandas' in sys.modules, 'matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_nothing_run_has_no_median() -> None:
@@ -106,10 +130,18 @@ def test_every_state_of_a_run(store: Store) -> None:
     assert (found.n, found.passed, found.unfinished, found.diverged) == (4, 1, 1, 1)
 
 
-def test_a_folder_without_records_is_an_unfinished_run(store: Store) -> None:
-    write_run(store, "addition-97", "egd", 0, epochs=0)
-    (run,) = gather(store).runs
-    assert (run.state, run.epochs, run.bound) == ("unfinished", 0, 0)
+def test_a_folder_without_a_trained_epoch_is_not_begun_and_no_run(store: Store) -> None:
+    first = write_run(store, "addition-97", "egd", 0, epochs=0)
+    second = write_run(store, "addition-97", "egd", 1, 20)
+    for file in second.folder.iterdir():
+        if file.name not in ("spec.json", "lock"):
+            file.unlink()
+    changed = write_run(store, "addition-97", "egd", 2, epochs=0, changes=["optim.lr=2.0"])
+    found = gather(store)
+    assert (found.runs, found.variants, found.warnings) == ((), (), ())
+    folders = [stored.folder.relative_to(store.root).as_posix() for stored in (first, second, changed)]
+    assert sorted(found.not_begun) == sorted(folders)
+    assert all(folder in found.remarks[0] for folder in folders)
 
 
 def test_runs_of_other_settings_are_listed_with_what_differs_and_count_nowhere(store: Store) -> None:

@@ -11,6 +11,7 @@ import pytest
 from report_records import write_run
 
 from egalitarian.lab import catalog
+from egalitarian.lab.report.check import check
 from egalitarian.lab.report.contents import Contents, Gain, load_contents
 from egalitarian.lab.report.gains import average_gain
 from egalitarian.lab.report.gather import Gathered, gather
@@ -116,6 +117,21 @@ def test_the_average_gain_is_the_mean_over_tasks_of_ratios_of_medians(contents: 
     assert column.epochs is None
     assert column.left_out["parity-4"] == "by definition"
     assert column.left_out["addition-97"] == "unfinished"
+
+
+def test_a_gain_in_time_names_its_tasks_where_they_are_not_all_that_count(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name, place in (("addition-79", "another"), ("addition-97", "NVIDIA H200")):
+        write_run(store, name, "sgd", 0, 100, ms=1.0)
+        write_run(store, name, "egd", 0, 10, ms=5.0, hardware=place)
+        write_run(store, name, "column-norm", 0, 20, ms=1.0)
+    found = gather(store)
+    made = table(contents_for(found), found, "table-5-average-gain")
+    assert re.fullmatch(r"1\.\d× \(addition-97\)", row(made, "", "EGD")[-1])
+    assert re.fullmatch(r"4\.\d×", row(made, "", "column norm")[-1]), "of both, as the epochs are"
+    assert {record["gain"]: record["timed"] for record in made.records}["egd"] == "addition-97"
+    seconds = [verdict for verdict in check(store).verdicts if verdict.measure == "gain in seconds"]
+    assert next(one.verdict for one in seconds if one.method == "egd").endswith("ours of addition-97")
 
 
 def test_a_method_that_fails_half_of_the_time_is_left_out_of_the_average(tmp_path: Path) -> None:

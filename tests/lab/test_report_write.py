@@ -12,6 +12,7 @@ import pytest
 from report_records import write_run
 
 import egalitarian.lab.report
+from egalitarian.lab.cli import main
 from egalitarian.lab.report import write
 from egalitarian.lab.report.gather import gather
 from egalitarian.lab.report.render import latex
@@ -80,7 +81,10 @@ def test_the_readme_shows_tables_figures_verdicts_variants_and_how_the_runs_were
     assert "![Figure 1. Modular addition](figures/figure-1-addition.png)" in text
     assert "| addition-97 | egd | 116 | 115 | 110–120 | 3/3 | inside the spread |" in text
     assert "optim.lr = 2.0 (catalogue: 0.7)" in text
-    assert "| NVIDIA H200 | cuda | 2.13.0 |" in text
+    assert "| 0123456789abcdef | 0123456789ab | NVIDIA H200 | cuda | 2.13.0 |" in text
+    assert "The stored runs themselves (folder `runs" in text
+    assert "not part of this report nor of the repository; `egalitarian run` makes them again" in text
+    assert "toy" not in text
     assert "2026-01-02" in text
     assert "\n\n\n" not in text
 
@@ -152,11 +156,70 @@ def test_a_users_experiment_gets_a_table_and_figures_of_its_own(tmp_path: Path) 
     gathered = gather(store, [str(path)])
     contents = contents_for(gathered)
     assert [plan.name for plan in contents.tables] == ["mine"]
+    write_report(store, tmp_path / "out", [str(path)])
+    assert (tmp_path / "out" / "README.md").read_text().startswith("# Mine_1 & co\n")
+    assert "<h1>Mine_1 &amp; co</h1>" in (tmp_path / "out" / "index.html").read_text()
     assert [plan.kind for plan in contents.figures] == ["curves", "spectra", "distances", "trajectories"]
     assert r"Mine\_1 \& co" in latex(build(contents.tables[0], contents, gathered))
     for plan in contents.figures:
         draw, _ = write.KINDS[plan.kind]
         assert draw(gathered, gathered.experiments, plan.methods).axes
+
+
+def test_the_default_folder_is_not_that_of_the_committed_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "addition-97", "--runs", "nothing"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_what_an_earlier_report_wrote_goes_and_nothing_else(tmp_path: Path) -> None:
+    store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    earlier = write_report(store, out, ["parity-2"])
+    assert (out / "figures" / "figure-3-parity.png").exists()
+    (out / "figures" / "mine.png").write_text("mine")
+    (out / "notes.md").write_text("mine")
+    (tmp_path / "precious").write_text("mine")
+    with (out / "files.txt").open("a") as file:
+        file.write(f"../precious\n{tmp_path}/precious\nfigures\nno-such-file\n")
+    report = write_report(store, out, ["addition-97"])
+    assert not (out / "figures" / "figure-3-parity.png").exists()
+    assert not (out / "tables" / "table-4-parity.tex").exists()
+    assert set(report.removed) == set(earlier.paths) - set(report.paths)
+    left = {path for path in out.rglob("*") if path.is_file()}
+    assert left == {*report.paths, out / "figures" / "mine.png", out / "notes.md"}
+    assert (tmp_path / "precious").exists()
+    listed = set((out / "files.txt").read_text().splitlines())
+    assert {out / name for name in listed} | {out / "files.txt"} == set(report.paths)
+
+
+def test_the_toy_problem_is_linked_where_its_report_lies_beside(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    write_report(store, tmp_path, ["parity-2"])
+    assert "[toy](toy)" in (tmp_path / "README.md").read_text()
+    assert '<a href="toy/">toy</a>' in (tmp_path / "index.html").read_text()
+
+
+def test_the_commit_of_a_changed_checkout_stands_in_the_csv_only(tmp_path: Path) -> None:
+    store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    for seed, commit in enumerate(["aaaaaaaaaaaa+", "bbbbbbbbbbbb+", "cccccccccccc"]):
+        write_run(store, "addition-97", "egd", seed, 20, commit=commit)
+    write_report(store, out, ["addition-97"])
+    text = (out / "README.md").read_text()
+    assert "aaaaaaaaaaaa" not in text
+    assert "| 0123456789abcdef | – | NVIDIA H200 | cuda | 2.13.0 | 2 | 0, 1 |" in text
+    assert "| 0123456789abcdef | cccccccccccc | NVIDIA H200 | cuda | 2.13.0 | 1 | 2 |" in text
+    assert "summary.csv names it with a +" in text
+    assert "0123456789abcdef,aaaaaaaaaaaa+," in (out / "summary.csv").read_text()
+
+
+def test_runs_that_are_not_begun_are_a_remark(tmp_path: Path) -> None:
+    store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    stored = write_run(store, "addition-97", "egd", 0, epochs=0)
+    report = write_report(store, out, ["addition-97"])
+    assert (report.runs, report.complete) == (0, True)
+    for page in ("README.md", "index.html"):
+        assert f"counted nowhere: addition-97/egd/{stored.folder.name}." in (out / page).read_text()
+    assert stored.folder.name not in (out / "summary.csv").read_text()
 
 
 def test_out_must_be_a_folder(store: Store, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import pytest
 from matplotlib.figure import Figure
 
 import egalitarian.lab.theory as theory
-from egalitarian.lab.report import style
+from egalitarian.lab.report import style, toy
 from egalitarian.lab.report.toy import ToyReport, draw_all, toy_report
 from egalitarian.lab.theory import claims_shift, claims_wedge
-from egalitarian.lab.theory.claims import ToyClaim, summarize
+from egalitarian.lab.theory.claims import PARTS, ToyClaim, summarize, toy_claims
 from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, start_at
 from egalitarian.lab.theory.settings import ClaimSettings, CloudSettings, CurveSettings, load, read
 
@@ -198,6 +199,42 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         toy_report(None, tmp_path / "taken", quick=True)
 
 
+# one claim alone
+
+
+def test_one_claim_alone_has_the_same_rows_and_simulates_nothing_else(
+    report: ToyReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert toy_claims("polar order", quick=True) == [row for row in report.claims if row.key == "polar order"]
+    for part, keys in list(PARTS.items()):
+        if "polar order" not in keys:
+            monkeypatch.delitem(PARTS, part)
+    assert len(toy_claims("polar order", quick=True)) == 1
+    with pytest.raises(ValueError, match="got 'phase'; they are polar order"):
+        toy_claims("phase")
+
+
+def test_every_part_says_which_claims_come_of_it(report: ToyReport) -> None:
+    said = [key for keys in PARTS.values() for key in keys]
+    assert len(said) == len(set(said))
+    assert set(said) == {row.key for row in report.claims}
+
+
+def test_a_claim_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean 'corollary B'"):
+        toy_claims("corollary b")
+
+
+def test_the_snippet_of_the_errata_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "errata.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert 'toy_claims("corollary B")' in snippet, "one claim, and not all of them"
+    exec(snippet, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 9
+    assert all("key='corollary B'" in line for line in lines)
+
+
 # figures
 
 
@@ -212,6 +249,19 @@ def test_figures_are_drawn_and_come_out_the_same(report: ToyReport, tmp_path: Pa
     for first, second in zip(report.figures, again, strict=True):
         assert first.stat().st_size > 10_000
         assert first.read_bytes() == second.read_bytes(), first.name
+
+
+def test_figures_say_with_what_they_were_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(toy, "save", lambda figure, path: [drawn.setdefault(path.name, figure) and path])
+    draw_all(tmp_path, quick=True, eps=[0.1])
+    said = {name: figure.get_suptitle() for name, figure in drawn.items()}
+    for name, eta in (("toy-curves", "0.1"), ("toy-equal", "0.02"), ("toy-plateaus", "0.1")):
+        assert rf"$\eta$ = {eta}, $w(0) = \zeta e_2$; $n$ = " in said[name]
+        assert said[name].startswith(r"$\theta$ = ")
+        assert ("$s$ = 1" in said[name]) == (name != "toy-equal"), "the appendix has no margin"
+    corners = [axis.texts[0].get_text() for axis in drawn["toy-clouds"].axes]
+    assert ["$s$ = 1" in corner for corner in corners] == [True, False]
 
 
 def test_save_adds_its_own_suffixes(tmp_path: Path) -> None:

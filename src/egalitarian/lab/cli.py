@@ -146,11 +146,12 @@ def run(
 @app.command()
 def report(
     experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
     runs: Runs = Path("runs"),
 ) -> None:
     """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains.
 
+    What an earlier report wrote into the folder and this one does not is removed; files that no report wrote stay.
     Ends with 1 when a run could not be read or a figure not drawn; the rest is written all the same.
     """
     from egalitarian.lab.report.write import write_report
@@ -168,6 +169,7 @@ def check(
 ) -> None:
     """The paper's numbers beside ours, cell by cell: median, spread, n and a verdict.
 
+    Inside is within the seeds that passed; undecided is above all of these while others did not pass.
     Ends with 1 when a run could not be read.
     """
     from egalitarian.lab.report.check import check as judge

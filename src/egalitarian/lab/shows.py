@@ -226,15 +226,19 @@ def say_report(console: Console, written: Report) -> None:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     for error in written.errors:
         console.print(f"[red]not made:[/red] {escape(error)}", soft_wrap=True)
+    for remark in written.remarks:
+        console.print(f"[dim]{escape(remark)}.[/dim]", soft_wrap=True)
     variants = f", {written.variants} of other settings listed apart" if written.variants else ""
-    console.print(f"{len(written.paths)} files from {written.runs} runs{variants}.")
+    removed = f" {len(written.removed)} of an earlier report removed." if written.removed else ""
+    console.print(f"{len(written.paths)} files from {written.runs} runs{variants}.{removed}")
     console.print(f"Open {written.out / 'index.html'}, or read {written.out / 'README.md'}", soft_wrap=True)
 
 
 def say_verdicts(console: Console, checked: Checked) -> None:
     from egalitarian.lab.report.check import in_words
 
-    for aside, title in ((False, ""), (True, "On other settings than the paper's numbers are of: its text read literally")):
+    elsewhere = "On other settings than the paper's numbers are of: its text read literally, or one's own"
+    for aside, title in ((False, ""), (True, elsewhere)):
         made = table("", ">paper", ">ours", "spread", ">n", "verdict", title=title)
         section = ""
         for row in checked.verdicts:
@@ -249,15 +253,19 @@ def say_verdicts(console: Console, checked: Checked) -> None:
                 made.add_row(*cells, style=STYLES.get(row.kind))
         if made.row_count:
             console.print(made)
-    console.print(in_words(checked.verdicts))
-    console.print(
-        "[dim]paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all.[/dim]"
-    )
+    if checked.verdicts:
+        console.print(in_words(checked.verdicts))
+        units = "paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all."
+        console.print(f"[dim]{units}[/dim]")
+    for remark in checked.remarks:
+        console.print(f"{escape(remark)}.", soft_wrap=True)
     for warning in checked.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
 
 
-STYLES = {"inside": "green", "outside": "red", "known": "yellow", "not run": "dim", "too few seeds": "dim"}
+STYLES = {
+    "inside": "green", "outside": "red", "undecided": "yellow", "known": "yellow", "not run": "dim", "too few seeds": "dim",
+}  # fmt: skip
 
 
 def say_toy(console: Console, report: ToyReport) -> None:

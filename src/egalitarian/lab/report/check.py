@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
 from egalitarian.lab.report.contents import Contents, TablePlan, load_contents
-from egalitarian.lab.report.counts import Count, measured, times
+from egalitarian.lab.report.counts import Count, measured, number, times
 from egalitarian.lab.report.gains import FEWEST, AverageGain, average_gain
 from egalitarian.lab.report.gather import Gathered, gather
 from egalitarian.lab.report.render import Value
@@ -17,7 +17,9 @@ from egalitarian.lab.report.statistics import Estimate, estimate
 from egalitarian.lab.spec import Claim, Experiment
 from egalitarian.lab.store import Store
 
-Kind = Literal["inside", "outside", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"]
+Kind = Literal[
+    "inside", "outside", "undecided", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"
+]
 ERRATA = "docs/errata.md"
 
 
@@ -47,10 +49,12 @@ class Verdict:
 
 
 class Checked(NamedTuple):
-    """The verdicts, and what could not be read."""
+    """The verdicts, what could not be read, and what else there is to say."""
 
     verdicts: list[Verdict]
     warnings: tuple[str, ...]
+    remarks: tuple[str, ...]
+    """What is stored and counts nowhere, and experiments that the paper says nothing of."""
 
 
 def check(store: Store, experiments: Sequence[str] = ()) -> Checked:
@@ -63,7 +67,16 @@ def check(store: Store, experiments: Sequence[str] = ()) -> Checked:
     """
     gathered = gather(store, experiments)
     contents = load_contents().of([experiment.name for experiment in gathered.experiments])
-    return Checked(judge(contents, gathered), gathered.warnings)
+    return Checked(judge(contents, gathered), gathered.warnings, (*_without_claims(gathered), *gathered.remarks))
+
+
+def _without_claims(gathered: Gathered) -> Iterator[str]:
+    for experiment in gathered.experiments:
+        if not experiment.claims:
+            yield (
+                f"{experiment.name} ({experiment.title}) has no claims of the paper, so there is nothing to check; "
+                f"`egalitarian report` with the same name or file shows its runs"
+            )
 
 
 def judge(contents: Contents, gathered: Gathered) -> list[Verdict]:
@@ -101,37 +114,49 @@ def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim
 
 
 def judge_epochs(claim: Claim, found: Estimate) -> tuple[Kind, str]:
-    """Whether the paper's epochs lie within the seeds' min to max, a seed that never passed counting as larger than all.
+    """Whether the paper's epochs lie within the smallest to largest of the seeds that passed.
 
-    So a claim of "never" is inside when a seed of ours does not pass either; the verdict says how many do.
+    Above all of these, it is undecided as long as a seed did not pass. A claim of "never" is inside when half of the seeds
+    or more do not pass either.
     """
-    if not found.n or found.low is None or found.high is None:
+    if not found.n:
         return "not run", "not run"
     if found.unfinished:
         return "unfinished", f"unfinished: {found.unfinished} of {found.n} seeds"
     if found.n < FEWEST:
         return "too few seeds", f"too few seeds: {found.n}, at least {FEWEST} are needed"
-    never = claim.epochs == "never"
-    inside, told = _never(found) if never else place(float(claim.epochs or 0), found.low, found.high)
-    if inside or not claim.erratum:
-        return ("inside" if inside else "outside"), told
+    kind, told = _never(found) if claim.epochs == "never" else _placed(float(claim.epochs or 0), found)
+    if kind != "outside" or not claim.erratum:
+        return kind, told
     return "known", f"known: see {ERRATA}#{anchor(claim.erratum)} ({told})"
 
 
-def _never(found: Estimate) -> tuple[bool, str]:
-    if found.passed == found.n:
-        return False, f"outside: all {found.n} seeds pass"
-    return True, "inside the spread" + (f", though {found.passed} of {found.n} seeds pass" if found.passed else "")
+def _never(found: Estimate) -> tuple[Kind, str]:
+    if 2 * found.failed < found.n:
+        return "outside", f"outside: {found.passed} of {found.n} seeds pass"
+    return "inside", "inside the spread" + (f", though {found.passed} of {found.n} seeds pass" if found.passed else "")
 
 
-def place(paper: float, low: Count, high: Count) -> tuple[bool, str]:
-    """(whether inside, in words) for a value and a spread whose ends may be bounds."""
+def _placed(paper: float, found: Estimate) -> tuple[Kind, str]:
+    """Of a number of epochs, where some seeds or all may not have passed."""
+    if found.low is None or found.high is None or found.slowest is None:
+        beyond = paper > (found.bound or 0)
+        kind: Kind = "undecided" if beyond else "outside"
+        return kind, f"{kind}: none of {found.n} seeds passes within {number(found.bound or 0)} epochs"
+    if found.failed and paper > found.slowest:
+        short = f"{found.failed} of {found.n} did not pass within {number(found.bound or 0)} epochs"
+        return "undecided", f"undecided: above every seed that passed (at most {number(found.slowest)}), and {short}"
+    return place(paper, found.low, found.high)
+
+
+def place(paper: float, low: Count, high: Count) -> tuple[Kind, str]:
+    """Of a value beside a spread, in words, too."""
     ends = f"[{low}, {high}]"
-    if paper < low.least:
-        return False, f"outside: {100 * (1 - paper / low.least):.2g} % below the spread {ends}"
-    if paper > high.most:
-        return False, f"outside: {100 * (paper / high.most - 1):.3g} % above the spread {ends}"
-    return True, "inside the spread"
+    if paper < low.value:
+        return "outside", f"outside: {100 * (1 - paper / low.value):.2g} % below the spread {ends}"
+    if paper > high.value:
+        return "outside", f"outside: {100 * (paper / high.value - 1):.3g} % above the spread {ends}"
+    return "inside", "inside the spread"
 
 
 def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
@@ -145,7 +170,8 @@ def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator
             yield Verdict(*where, "gain in epochs", times(plan.epochs), ours, spread, *counts, kind, verdict, False)
         if plan.seconds is not None:
             ours = times(gain.seconds) if gain.seconds else ""
-            verdict = f"other hardware: {hardware}" + ("" if gain.seconds else "; ours not run on one platform")
+            where_timed = f"ours of {', '.join(gain.timed)}" if gain.timed else "ours not run on one platform"
+            verdict = f"other hardware: {hardware}; {where_timed}"
             paper = times(plan.seconds)
             yield Verdict(*where, "gain in seconds", paper, ours, "", *counts, "other hardware", verdict, False)
 
@@ -161,9 +187,9 @@ def _judge_gain(paper: float, gain: AverageGain) -> tuple[Kind, str]:
     if gain.spread is None:
         return "too few seeds", f"too few seeds: {gain.n}, at least {FEWEST} are needed in every cell"
     low, high = (Count(float(f"{end:.1f}")) for end in gain.spread)
-    inside, told = place(paper, low, high)
+    kind, told = place(paper, low, high)
     left_out = [f"{name} ({reason})" for name, reason in gain.left_out.items() if reason != "by definition"]
-    return ("inside" if inside else "outside"), told + (f"; without {', '.join(left_out)}" if left_out else "")
+    return kind, told + (f"; without {', '.join(left_out)}" if left_out else "")
 
 
 def anchor(heading: str) -> str:
@@ -187,6 +213,6 @@ def in_words(verdicts: Sequence[Verdict]) -> str:
     parts = [said(tally(verdicts)) or "none asked for"]
     aside = tally(verdicts, aside=True)
     clocks = sum(verdict.kind == "other hardware" for verdict in verdicts)
-    parts += [f"on other settings than its own (its text read literally): {said(aside)}"] if aside else []
+    parts += [f"on other settings than its own (its text read literally, or one's own): {said(aside)}"] if aside else []
     parts += [f"{clocks} wall-clock cells are of other hardware"] if clocks else []
     return "; ".join(parts)

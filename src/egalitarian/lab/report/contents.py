@@ -146,7 +146,7 @@ def _own_figures(experiment: Experiment) -> list[FigurePlan]:
             name=f"{experiment.name}-{kind}",
             title=f"{experiment.title}: {what}",
             experiments=(experiment.name,),
-            methods=methods if kind != "spectra" else methods[:3],
+            methods=methods,
         )
         for kind, what in kinds.items()
     ]

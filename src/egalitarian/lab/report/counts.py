@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,14 +23,6 @@ class Count(NamedTuple):
     def plain(self) -> str:
         """For machines: >1500."""
         return f"{self.sign}{self.value:.6g}"
-
-    @property
-    def least(self) -> float:
-        return 0.0 if self.sign == "<" else self.value
-
-    @property
-    def most(self) -> float:
-        return math.inf if self.sign == ">" else self.value
 
 
 def ratio(over: Count | None, under: Count | None) -> Count | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,12 +16,14 @@ from egalitarian.lab.report.lines import (
     legend,
     look,
     mark,
+    missing,
     new_figure,
     note,
     panel_title,
     present,
+    say_below,
 )
-from egalitarian.lab.report.statistics import Estimate, estimate
+from egalitarian.lab.report.statistics import estimate
 from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
@@ -29,7 +31,7 @@ CAPTION = (
     "Test accuracy (solid) and training accuracy (dashed): the median over seeds, with the middle half of them as a band. "
     "A seed stops soon after it passes the threshold (dotted) and counts at its last value from then on; a line ends when "
     "half of the seeds have stopped. The mark is the median epoch of passing (the axis counts from 1). Where not all seeds "
-    "pass, the legend says how many do, panel by panel (–: not run; *: some are unfinished)."
+    "of a method pass, the panel says how many do."
 )
 
 
@@ -41,18 +43,18 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
         _panel(axis, gathered, experiment, methods)
         axis.set_title(panel_title(experiment, len(experiments)))
     axes[0].set_ylabel("accuracy")
+    titles = labels(gathered, experiments, methods)
+    say_below(axes, [[*_passing(gathered, each, titles), *missing(gathered, each, titles)] for each in experiments])
     kinds = (
         Line2D([], [], color="0.25", label="test (band: middle half of seeds)"),
         Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="training"),
     )
-    named = labels(experiments, methods)
-    named = {method: title + _passing(gathered, experiments, method) for method, title in named.items()}
-    legend(figure, named, *kinds)
+    legend(figure, titles, methods, *kinds)
     return figure
 
 
 def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
-    shown, _ = present(gathered, experiment, methods)
+    shown = present(gathered, experiment, methods)
     threshold = experiment.measure.threshold
     axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
     curves = gathered.curves
@@ -71,18 +73,10 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
     axis.set(xscale="log", ylim=(-0.03, 1.04), xlabel="epoch")
 
 
-def _passing(gathered: Gathered, experiments: Sequence[Experiment], method: str) -> str:
-    """How many seeds pass in each panel, unless all do in all."""
-    found = [estimate(gathered.of(experiment.name, method)) for experiment in experiments if method in experiment.methods]
-    if not any(one.n for one in found):
-        return " (not run)"
-    if all(one.n and one.passed == one.n for one in found):
-        return ""
-    sizes = {one.n for one in found if one.n}
-    if len(sizes) == 1:
-        return f" ({', '.join(_passed(one) for one in found)} of {sizes.pop()})"
-    return f" ({', '.join(_passed(one) + (f'/{one.n}' if one.n else '') for one in found)})"
-
-
-def _passed(found: Estimate) -> str:
-    return f"{found.passed}{'*' if found.unfinished else ''}" if found.n else "–"
+def _passing(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str]) -> Iterator[str]:
+    """How many seeds pass, for each method of which not all do."""
+    for method, title in titles.items():
+        found = estimate(gathered.of(experiment.name, method))
+        if found.failed:
+            share = f"{found.passed} of {found.n} pass".replace(" ", "\N{NO-BREAK SPACE}")
+            yield f"{title}: {share}{', unfinished' if found.unfinished else ''}"

@@ -16,10 +16,12 @@ from egalitarian.lab.report.lines import (
     legend,
     look,
     mark,
+    missing,
     new_figure,
+    note,
     panel_title,
     present,
-    say_missing,
+    say_below,
 )
 from egalitarian.lab.report.statistics import estimate
 from egalitarian.lab.report.style import styled
@@ -38,19 +40,22 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
     figure = new_figure(len(experiments), 3.6)
     axes = figure.subplots(len(MEASURES), len(experiments), sharex="col", squeeze=False)
     for column, experiment in zip(axes.T, experiments, strict=True):
-        shown, missing = present(gathered, experiment, methods)
+        shown = present(gathered, experiment, methods)
         for axis, measure in zip(column, MEASURES, strict=True):
             for method in shown:
                 _line(axis, gathered, experiment, method, measure, methods)
             axis.set_xscale("log")
         column[0].set_ylim(bottom=0)
-        say_missing(column[0], missing, shown)
+        if not shown:
+            note(column[0], "not run")
         column[0].set_title(panel_title(experiment, len(experiments)))
         column[-1].set_xlabel("epoch")
     for axis, words in zip(axes[:, 0], MEASURES.values(), strict=True):
         axis.set_ylabel(words)
     figure.align_ylabels(axes[:, 0])
-    legend(figure, labels(experiments, methods))
+    titles = labels(gathered, experiments, methods)
+    say_below(axes[-1], [missing(gathered, experiment, titles) for experiment in experiments])
+    legend(figure, titles, methods)
     return figure
 
 

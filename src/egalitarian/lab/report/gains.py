@@ -31,7 +31,9 @@ class AverageGain:
     plan: Gain
     epochs: Count | None
     seconds: Count | None
-    """Over the tasks where method and baseline were timed on the same platform."""
+    """Over those counted where method and baseline were timed on the same platform."""
+    timed: tuple[str, ...]
+    """The experiments that are so."""
     counted: Mapping[str, str]
     """Experiment to the method that was best there."""
     left_out: Mapping[str, str]
@@ -79,6 +81,7 @@ def average_gain(gathered: Gathered, plan: Gain, experiments: Sequence[str]) -> 
         plan=plan,
         epochs=mean(task.epochs for task in counted.values() if task.epochs),
         seconds=mean(task.seconds for task in counted.values() if task.seconds),
+        timed=tuple(name for name, task in counted.items() if task.seconds),
         counted={name: task.best or "" for name, task in counted.items()},
         left_out={
             name: tasks[name].left_out if name in tasks else "by definition" for name in experiments if name not in counted

@@ -61,8 +61,17 @@ class Gathered:
     variants: tuple[Summary, ...]
     warnings: tuple[str, ...]
     """What could not be read; the rest is there."""
+    not_begun: tuple[str, ...]
+    """Folders of runs without a trained epoch: no runs yet, and none of `runs`."""
     readings: tuple[Reading, ...] = field(repr=False)
     """Of `runs`, in their order."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is stored and counts nowhere, in words."""
+        if not self.not_begun:
+            return ()
+        return (f"Not begun, without a trained epoch, and counted nowhere: {', '.join(self.not_begun)}",)
 
     def of(self, experiment: str, method: str) -> list[Summary]:
         """The seeds of a method, in order."""
@@ -101,6 +110,7 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
     counted: list[tuple[Summary, Reading]] = []
     variants: list[Summary] = []
     warnings: list[str] = []
+    not_begun: list[str] = []
     for stored in _in_order(store, loaded if experiments else None):
         try:
             summary, reading = _summary(stored, loaded.get(stored.folder.parent.parent.name))
@@ -108,12 +118,15 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
             told = error if isinstance(error, StoreError) else f"{stored.folder} must be as the lab wrote it, got {error!r}"
             warnings.append(str(told).replace(f"{store.root}/", ""))
             continue
-        if summary.differs:
+        if not summary.epochs:
+            not_begun.append(stored.folder.relative_to(store.root).as_posix())
+        elif summary.differs:
             variants.append(summary)
         else:
             counted.append((summary, reading))
     runs, readings = tuple(run for run, _ in counted), tuple(reading for _, reading in counted)
-    return Gathered(tuple(loaded.values()), bool(experiments), runs, tuple(variants), tuple(warnings), readings)
+    apart = (tuple(variants), tuple(warnings), tuple(not_begun))
+    return Gathered(tuple(loaded.values()), bool(experiments), runs, *apart, readings)
 
 
 def _in_order(store: Store, asked: dict[str, Experiment] | None) -> Iterator[Stored]:

@@ -125,30 +125,38 @@ def note(axis: Axes, text: str) -> None:
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="0.4")
 
 
-def present(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(methods with records, titles of the experiment's methods without)."""
-    own = [method for method in methods if method in experiment.methods]
-    with_records = [method for method in own if any(seed.epochs for seed in gathered.of(experiment.name, method))]
-    return with_records, [experiment.method(method).title for method in own if method not in with_records]
+def present(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[str]:
+    """The methods that have runs of the experiment."""
+    return [method for method in methods if gathered.of(experiment.name, method)]
 
 
-def say_missing(axis: Axes, missing: Sequence[str], shown: Sequence[str]) -> None:
-    """What was not run, in words, in the panel."""
-    if not shown:
-        note(axis, "not run")
-    elif missing:
-        text = "not run:\n" + "\n".join(missing)
-        axis.text(0.03, 0.03, text, transform=axis.transAxes, va="bottom", fontsize=6, color="0.4")
+def missing(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str]) -> list[str]:
+    """What the legend names and the panel lacks, in words, line by line; nothing where nothing at all was run."""
+    shown = present(gathered, experiment, list(titles))
+    lacking = [title for method, title in titles.items() if method in experiment.methods and method not in shown]
+    return ["not run:", *lacking] if shown and lacking else []
 
 
-def legend(figure: Figure, labels: Mapping[str, str], *more: Line2D) -> None:
-    """Below the panels: the methods by their labels, then what lines and marks mean. The figure grows by its height."""
-    methods = list(labels)
+def say_below(axes: Sequence[Axes], remarks: Sequence[Sequence[str]]) -> None:
+    """Remarks on each panel under the name of its epochs, where nothing is drawn. The figure grows by their height."""
+    width = round(1.2 * _letters(len(axes)))  # smaller letters than a title's
+    lines = [[line for remark in own for line in textwrap.wrap(remark, width)] for own in remarks]
+    for axis, own in zip(axes, lines, strict=True):
+        axis.set_xlabel("\n".join([axis.get_xlabel(), *own]))
+    figure = axes[0].get_figure(root=True)
+    if figure is not None:
+        figure.set_figheight(figure.get_figheight() + 0.14 * max(map(len, lines)))
+
+
+def legend(figure: Figure, titles: Mapping[str, str], methods: Sequence[str], *more: Line2D) -> None:
+    """Below the panels: the methods that are drawn, then what lines and marks mean. The figure grows by its height."""
     handles = [
-        Line2D([], [], color=look(name, methods).colour, marker=look(name, methods).marker, label=label)
-        for name, label in labels.items()
+        Line2D([], [], color=look(name, methods).colour, marker=look(name, methods).marker, label=title)
+        for name, title in titles.items()
     ]
     handles += more
+    if not handles:
+        return
     columns = _columns([len(str(handle.get_label())) for handle in handles], figure.get_figwidth())
     figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(handles) // columns))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2)
@@ -163,10 +171,14 @@ def _columns(lengths: Sequence[int], width: float) -> int:
     return 1
 
 
-def labels(experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[str, str]:
-    """A method's title, as the first experiment that has it says."""
-    titles = {name: method.title for experiment in reversed(experiments) for name, method in experiment.methods.items()}
-    return {method: titles[method] for method in methods if method in titles}
+def labels(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[str, str]:
+    """The methods that have runs of any of the experiments, with their titles, as the first of these says."""
+    run = {
+        method: experiment.methods[method].title
+        for experiment in reversed(experiments)
+        for method in present(gathered, experiment, methods)
+    }
+    return {method: run[method] for method in methods if method in run}
 
 
 def new_figure(panels: int, height: float) -> Figure:
@@ -176,4 +188,9 @@ def new_figure(panels: int, height: float) -> Figure:
 
 def panel_title(experiment: Experiment, panels: int) -> str:
     """In as many lines as a panel's width needs."""
-    return textwrap.fill(experiment.title, {1: 44, 2: 36, 3: 25}.get(panels, 20))
+    return textwrap.fill(experiment.title, _letters(panels))
+
+
+def _letters(panels: int) -> int:
+    """That fit into a panel's width."""
+    return {1: 44, 2: 36, 3: 25}.get(panels, 20)

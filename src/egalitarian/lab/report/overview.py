@@ -143,8 +143,8 @@ def gains_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             "The mean over tasks of the baseline's epochs over the method's: the paper's of one run per cell, ours of "
             "medians, over the tasks where method and baseline pass; of several ranks the best on each task counts",
             "95 % of single seeds: the same average made from one seed drawn per cell, as the paper's is",
-            f"The paper's times are a {contents.paper.hardware}'s; ours are averaged where method and baseline were timed "
-            "on the same platform",
+            f"The paper's times are a {contents.paper.hardware}'s; ours are of the tasks where method and baseline were "
+            "timed on the same platform, and name them where these are not all that the epochs are averaged over",
             *(note for gain in gains if (note := _left_out(gain))),
         ),
         records=tuple(_gain_record(gain, plan) for gain in gains),
@@ -161,8 +161,16 @@ def _gain_cells(gain: AverageGain, plan: TablePlan) -> tuple[str, ...]:
         low_high,
         f"{len(gain.counted)}/{len(asked)}",
         times(gain.plan.seconds) if gain.plan.seconds else NOTHING,
-        times(gain.seconds) if gain.seconds else NOTHING,
+        _timed(gain, plan),
     )
+
+
+def _timed(gain: AverageGain, plan: TablePlan) -> str:
+    """The gain in seconds, and the tasks it is of where they are not those of the gain in epochs."""
+    if gain.seconds is None:
+        return NOTHING
+    of_all = len(gain.timed) == len(gain.counted)
+    return times(gain.seconds) + ("" if of_all else f" ({_families(gain.timed, plan.experiments)})")
 
 
 def _said(gain: AverageGain) -> str:
@@ -194,6 +202,7 @@ def _gain_record(gain: AverageGain, plan: TablePlan) -> dict[str, Value]:
         "left_out": " ".join(gain.left_out),
         "paper_seconds": gain.plan.seconds,
         "seconds": gain.seconds and gain.seconds.plain,
+        "timed": " ".join(gain.timed),
     }
 
 

@@ -26,12 +26,18 @@ class Picture:
 class Page:
     """All that a page shows."""
 
+    title: str
     runs: int
+    folder: str
+    """Of the stored runs, by its name."""
+    toy: bool
+    """Whether the toy problem's report lies beside it."""
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
     verdicts: tuple[Verdict, ...]
     provenance: Table
     variants: Table
+    remarks: tuple[str, ...]
     warnings: tuple[str, ...]
     errors: tuple[str, ...]
 
@@ -56,6 +62,9 @@ class Page:
             notes=(
                 "The spread is minimum to maximum over seeds, a seed that does not pass counting as larger than all; of "
                 "average gains, the central 95 % of those made from one seed per cell, and passed counts tasks there",
+                'Inside: within the smallest to largest of the seeds that passed, and of the paper\'s "never", if half of '
+                "the seeds or more do not pass. Undecided: above every seed that passed while others did not. Known: "
+                "outside, for a reason that the errata tell",
                 "The paper's wall-clock cells are of other hardware and have no verdict; they stand in the tables",
             ),
             records=(),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from egalitarian.lab.report.counts import NOTHING
 from egalitarian.lab.report.gather import Gathered, Summary
+from egalitarian.lab.report.reading import Platform
 from egalitarian.lab.report.render import Block, Table, Value
 from egalitarian.lab.report.statistics import estimate
 
@@ -15,10 +17,8 @@ def provenance(gathered: Gathered) -> Table:
     for run in gathered.runs:
         if run.platform is not None:
             about = run.platform
-            groups.setdefault((about.hardware, about.device, about.torch, about.commit or "–", about.source), []).append(
-                run
-            )
-    keys = ("hardware", "device", "torch", "commit", "source")
+            groups.setdefault((about.source, _commit(about), about.hardware, about.device, about.torch), []).append(run)
+    keys = ("source", "commit", "hardware", "device", "torch")
     records: list[dict[str, Value]] = [
         {**dict(zip(keys, key, strict=True)), "runs": len(runs), "seeds": _seeds(runs), "trained": _dates(runs)}
         for key, runs in groups.items()
@@ -30,10 +30,17 @@ def provenance(gathered: Gathered) -> Table:
         columns=(*keys, "runs", "seeds", "trained"),
         blocks=(Block("", tuple(tuple(map(str, record.values())) for record in records)),),
         notes=(
-            "Source is a hash of the package's files, so that equal ones mean equal code; a + marks a changed checkout",
+            "Source is a hash of the package's files as they ran: equal ones mean equal code",
+            "Commit stands only where the checkout was as committed. Where it was changed since, the commit is older than "
+            "the code that ran: summary.csv names it with a +, and only the source tells the code",
         ),
         records=tuple(records),
     )
+
+
+def _commit(about: Platform) -> str:
+    """That of the code which ran; none where the checkout had changes."""
+    return NOTHING if about.commit.endswith("+") else about.commit or NOTHING
 
 
 def _seeds(runs: Iterable[Summary]) -> str:
@@ -69,8 +76,8 @@ def run_record(run: Summary) -> dict[str, Value]:
         "threads": about and about.threads,
         "seeds_side_by_side": about and about.together,
         "torch": about and about.torch,
-        "commit": about and about.commit,
         "source": about and about.source,
+        "commit": about and about.commit,
         "when": about and about.when,
         "differs": run.differs,
     }

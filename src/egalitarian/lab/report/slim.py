@@ -16,7 +16,7 @@ def slim(path: Path) -> None:
     """The same picture in fewer bytes, in place: PNG or SVG."""
     if path.suffix == ".png":
         with Image.open(path) as image:
-            few = image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+            few = image.convert("RGB").quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
     else:
         path.write_text(slim_svg(path.read_text()))

@@ -17,6 +17,8 @@ from egalitarian.lab.spec import Experiment
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Quantiles of one spectrum: its smallest, ..., its largest singular value."""
+MOST = 3
+"""Fans beside each other."""
 CAPTION = (
     "Singular values of the hidden layer's gradient at the first batch of an epoch, before any transform: from the "
     "smallest to the largest, their central 80 % and 50 %, and their median, each the median over seeds; values within "
@@ -27,13 +29,16 @@ CAPTION = (
 
 @styled
 def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One row per experiment: a fan for each method, and the condition numbers."""
-    figure = new_figure(len(methods) + 1, 0.2 + 2.2 * len(experiments))
+    """One row per experiment: a fan for each of the first methods that were run, and the condition numbers."""
+    titles = labels(gathered, experiments, methods)
+    fans = (list(titles) or list(methods))[:MOST]
+    titles = {method: title for method, title in titles.items() if method in fans}
+    figure = new_figure(len(fans) + 1, 0.2 + 2.2 * len(experiments))
     for row, experiment in enumerate(experiments):
-        shown, _ = present(gathered, experiment, methods)
+        shown = present(gathered, experiment, fans)
         first: Axes | None = None
-        for column, method in enumerate([*methods, None]):
-            place = (len(experiments), len(methods) + 1, row * (len(methods) + 1) + column + 1)
+        for column, method in enumerate([*fans, None]):
+            place = (len(experiments), len(fans) + 1, row * (len(fans) + 1) + column + 1)
             axis = figure.add_subplot(*place, sharex=first, sharey=first if method else None)
             axis.set(xlabel="epoch", xscale="log", yscale="log")
             if method is None:
@@ -43,7 +48,7 @@ def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods:
             if first is None:
                 first = axis
                 axis.set_ylabel("singular values of gradient")
-    legend(figure, labels(experiments, methods))
+    legend(figure, titles, methods)
     return figure
 
 

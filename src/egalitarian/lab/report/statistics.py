@@ -1,7 +1,8 @@
-"""Medians and spreads over seeds where some have not passed: those count as "> bound", never as missing.
+"""Medians and spreads over seeds where some have not passed: those count as larger than all others, never as missing.
 
-A seed that did not pass has a bound: the epochs within which it did not. The median is "> N" when half of the seeds or more
-did not pass, N being the smallest of their bounds: at least half of the seeds need more than N epochs.
+A seed that did not pass has a bound: the epochs within which it did not. The median is over all seeds, and "> N" when half
+of them or more did not pass, N being the smallest of their bounds: at least half of the seeds need more than N epochs. The
+range is from the smallest to the largest, and the largest is "> N" when any seed did not pass.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from egalitarian.lab.report.counts import Count
-from egalitarian.lab.report.gather import Summary
+
+if TYPE_CHECKING:  # so that other rooms may count seeds without pandas
+    from egalitarian.lab.report.gather import Summary
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,15 @@ class Estimate:
     high: Count | None
     lower_quartile: Count | None
     upper_quartile: Count | None
+    slowest: float | None
+    """The largest of the seeds that passed."""
+    bound: float | None
+    """The smallest number of epochs within which a seed did not pass."""
+
+    @property
+    def failed(self) -> int:
+        """Seeds that did not pass, for whatever reason."""
+        return self.n - self.passed
 
     @property
     def settled(self) -> Count | None:
@@ -52,11 +65,28 @@ class Estimate:
 
 def estimate(seeds: Sequence[Summary]) -> Estimate:
     """Epochs to the threshold over seeds."""
-    passed = sorted(float(seed.crossed) for seed in seeds if seed.crossed is not None)
-    bounds = sorted(float(seed.bound) for seed in seeds if seed.crossed is None)
     states = [seed.state for seed in seeds]
-    quantiles = [quantile(passed, bounds, share) for share in (0.5, 0.0, 1.0, 0.25, 0.75)] if seeds else [None] * 5
-    return Estimate(len(seeds), len(passed), states.count("diverged"), states.count("unfinished"), *quantiles)
+    counts = {"diverged": states.count("diverged"), "unfinished": states.count("unfinished")}
+    return _estimate([(seed.crossed, seed.bound) for seed in seeds], **counts)
+
+
+def median_and_range(seeds: Sequence[tuple[int | None, int]]) -> str:
+    """`20 (10–40)`, `20 (10 to > 1000)`, `> 1000 (10 to > 1000)`: for any room, from what each seed came to.
+
+    Args:
+        seeds: of each the epoch at which it passed, or None, and the epochs it was trained.
+    """
+    return str(_estimate(seeds))
+
+
+def _estimate(seeds: Sequence[tuple[int | None, int]], diverged: int = 0, unfinished: int = 0) -> Estimate:
+    """From (epoch of passing or None, bound) of each seed."""
+    passed = sorted(float(crossed) for crossed, _ in seeds if crossed is not None)
+    bounds = sorted(float(bound) for crossed, bound in seeds if crossed is None)
+    shares = (0.5, 0.0, 1.0, 0.25, 0.75)
+    median, low, high, lower, upper = [quantile(passed, bounds, share) if seeds else None for share in shares]
+    ends = (max(passed, default=None), min(bounds, default=None))
+    return Estimate(len(seeds), len(passed), diverged, unfinished, median, low, high, lower, upper, *ends)
 
 
 def quantile(passed: Sequence[float], bounds: Sequence[float], share: float) -> Count:

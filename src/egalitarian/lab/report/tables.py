@@ -41,7 +41,8 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
         if paper:
             blocks.append(Block(experiment.title, tuple(_cells(row, places) for row in paper)))
         if run:
-            blocks.append(Block(f"{experiment.title}: not in the paper, ours", tuple(_cells(row, places) for row in run)))
+            heading = f"{experiment.title}: not in the paper, ours" if paper else experiment.title
+            blocks.append(Block(heading, tuple(_cells(row, places) for row in run)))
     notes = [*_reading_notes(experiments, contents), *_place_notes(places)]
     notes += [f"Ours that are not run on {', '.join(where)}: {methods}" for methods, where in missing.items() if methods]
     return Table(

@@ -45,12 +45,11 @@ def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list
     rows = [shift_curves(curves, one) for one in check_grid(curves.eps if eps is None else eps)]
     equal = load(EqualCurveSettings, quick=quick)
     lengths = load(PlateauSettings, quick=quick)
-    fixed = (lengths.fixed_eps, lengths.fixed_zeta, lengths.theta)
     figures = {
         "toy-clouds": draw_clouds(clouds(load(CloudSettings, quick=quick))),
-        "toy-curves": draw_curves(rows),
-        "toy-equal": draw_equal_curves([equal_curves(equal, one) for one in equal.eps]),
-        "toy-plateaus": draw_plateaus(plateaus_over_eps(lengths), plateaus_over_zeta(lengths), fixed),
+        "toy-curves": draw_curves(rows, curves),
+        "toy-equal": draw_equal_curves([equal_curves(equal, one) for one in equal.eps], equal),
+        "toy-plateaus": draw_plateaus(plateaus_over_eps(lengths), plateaus_over_zeta(lengths), lengths),
     }
     return [file for name, figure in figures.items() for file in save(figure, out / name)]
 

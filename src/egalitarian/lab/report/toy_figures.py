@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from egalitarian.lab.report.style import CYCLE, OKABE_ITO, WIDTH, styled
 from egalitarian.lab.theory.curves import Cloud, Curve, Sweep
 from egalitarian.lab.theory.problem import ShiftedProblem
+from egalitarian.lab.theory.settings import CurveSettings, EqualCurveSettings, PlateauSettings
 
 LINE: dict[str, Any] = {"color": "0.25", "linewidth": 1.4}
 MARK: dict[str, Any] = {"color": "0.25", "marker": "o", "linestyle": "none", "markerfacecolor": "none"}
@@ -56,14 +57,29 @@ def _cloud(axis: Axes, cloud: Cloud) -> None:
     axis.plot(across, -across / math.tan(problem.theta), color=OKABE_ITO["green"], linewidth=1.0)
     axis.set(xlim=(-extent, extent), ylim=(-1.25, 1.25), xlabel=r"fast feature $x^{(1)}$")
     axis.grid(visible=False)
-    corner = rf"$\varepsilon$ = {problem.eps:g}, $\theta$ = {problem.theta / math.pi:g}$\,\pi$"
+    margin = f", $s$ = {problem.s:g}" if isinstance(problem, ShiftedProblem) else ""
+    corner = rf"$\varepsilon$ = {problem.eps:g}, {_angle(problem.theta)}{margin}"
     axis.text(0.98, 0.97, corner, transform=axis.transAxes, ha="right", va="top", fontsize=7)
 
 
+def _angle(theta: float) -> str:
+    return rf"$\theta$ = {theta / math.pi:g}$\,\pi$"
+
+
+def _made_with(settings: EqualCurveSettings | PlateauSettings) -> str:
+    """What all panels of a figure share, to make it again: under its name."""
+    margin = f", $s$ = {settings.s:g}" if isinstance(settings, CurveSettings | PlateauSettings) else ""
+    start = settings.start if isinstance(settings, EqualCurveSettings) else math.pi / 2
+    where = r"$w(0) = \zeta e_2$" if start == math.pi / 2 else rf"$w(0)$ of size $\zeta$ at {start / math.pi:g}$\,\pi$"
+    size = f"{settings.samples:,}".replace(",", r"\,")
+    return rf"{_angle(settings.theta)}{margin}, $\eta$ = {settings.eta:g}, {where}; $n$ = ${size}$, {settings.seeds} seeds"
+
+
 @styled
-def draw_curves(rows: Sequence[Sequence[Curve]]) -> Figure:
+def draw_curves(rows: Sequence[Sequence[Curve]], settings: CurveSettings) -> Figure:
     """Test error of GD (left) and EGD (right) against the step, one row per eps, one colour per zeta."""
-    figure = Figure(figsize=(WIDTH, 0.7 + 2.0 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.9 + 2.0 * len(rows)), layout="constrained")
+    figure.suptitle(_made_with(settings), fontsize=8)
     axes = figure.subplots(len(rows), 2, sharex="row", sharey=True, squeeze=False)
     for line, curves in zip(axes, rows, strict=True):
         colours = _colours(curves)
@@ -87,9 +103,10 @@ def draw_curves(rows: Sequence[Sequence[Curve]]) -> Figure:
 
 
 @styled
-def draw_equal_curves(rows: Sequence[Sequence[Curve]]) -> Figure:
+def draw_equal_curves(rows: Sequence[Sequence[Curve]], settings: EqualCurveSettings) -> Figure:
     """The appendix: simulation against the corrected theory and against the theory as printed, one panel per eps."""
-    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
+    figure.suptitle(_made_with(settings), fontsize=8)
     axes = figure.subplots(1, len(rows), sharey=True, squeeze=False)[0]
     for axis, curves in zip(axes, rows, strict=True):
         colours = _colours(curves)
@@ -128,10 +145,10 @@ def _kinds(theory: str, simulation: str) -> list[Line2D]:
 
 
 @styled
-def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], fixed: tuple[float, float, float]) -> Figure:
-    """Plateau length against 1/eps and against zeta: Section 3 above, the appendix below. `fixed`: eps, zeta, theta."""
-    eps, zeta, theta = fixed
-    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], settings: PlateauSettings) -> Figure:
+    """Plateau length against 1/eps and against zeta: Section 3 above, the appendix below."""
+    figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+    figure.suptitle(_made_with(settings), fontsize=8)
     axes = figure.subplots(2, 2, sharex="col")
     colours = {"GD": OKABE_ITO["blue"], "EGD": OKABE_ITO["orange"], "appendix": OKABE_ITO["purple"]}
     for column, sweeps in enumerate((over_eps, over_zeta)):
@@ -139,11 +156,9 @@ def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], fixed: 
             _sweep(axes[int(sweep.name == "appendix"), column], sweep, colours[sweep.name])
     _guide(axes[0, 0], over_eps[0], 1.0, r"$\propto 1/\varepsilon$")
     _guide(axes[1, 0], over_eps[2], 0.5, r"$\propto 1/\sqrt{\varepsilon}$")
-    angle = rf"$\theta$ = {theta / math.pi:g}$\,\pi$"
-    axes[0, 0].set_title(rf"Section 3, $\zeta$ = {zeta:g}, {angle}")
-    axes[0, 1].set_title(rf"Section 3, $\varepsilon$ = {eps:g}, {angle}")
-    axes[1, 0].set_title(rf"Appendix (one law), $\zeta$ = {zeta:g}, {angle}")
-    axes[1, 1].set_title(rf"Appendix (one law), $\varepsilon$ = {eps:g}, {angle}")
+    for line, name in zip(axes, ("Section 3", "Appendix (one law, no $s$)"), strict=True):
+        line[0].set_title(rf"{name}, $\zeta$ = {settings.fixed_zeta:g}")
+        line[1].set_title(rf"{name}, $\varepsilon$ = {settings.fixed_eps:g}")
     for line in axes:
         line[0].set_ylabel(r"plateau length $k_*$, steps")
     axes[1, 0].set_xlabel(r"$1/\varepsilon$")

@@ -12,7 +12,18 @@ from matplotlib.lines import Line2D
 
 from egalitarian.lab.measure import SKETCH
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import Array, labels, legend, look, new_figure, note, panel_title, present, say_missing
+from egalitarian.lab.report.lines import (
+    Array,
+    labels,
+    legend,
+    look,
+    missing,
+    new_figure,
+    note,
+    panel_title,
+    present,
+    say_below,
+)
 from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
@@ -46,26 +57,26 @@ def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], met
     figure = new_figure(len(experiments), 2.6)
     axes = figure.subplots(1, len(experiments), squeeze=False)[0]
     for axis, experiment in zip(axes, experiments, strict=True):
-        shown, missing = present(gathered, experiment, methods)
+        shown = present(gathered, experiment, methods)
         seed = common_seed(gathered, experiment.name, shown)
         axis.set_title(panel_title(experiment, len(experiments)))
-        if shown and seed is None:
-            note(axis, "no seed in common")
+        if seed is None:
+            note(axis, "no seed in common" if shown else "not run")
         else:
-            say_missing(axis, missing, shown)
-        if seed is not None:
             _panel(axis, gathered, experiment, shown, seed, methods)
     marks = (
         Line2D([], [], marker="o", linestyle="none", color="0.25", markersize=5, label="start"),
         Line2D([], [], marker="*", linestyle="none", color="0.25", markersize=8, label="passes the threshold"),
     )
-    legend(figure, labels(experiments, methods), *marks)
+    titles = labels(gathered, experiments, methods)
+    say_below(axes, [missing(gathered, experiment, titles) for experiment in experiments])
+    legend(figure, titles, methods, *marks)
     return figure
 
 
 def common_seed(gathered: Gathered, experiment: str, methods: Sequence[str]) -> int | None:
     """The smallest seed that all methods have."""
-    seeds = [{run.seed for run in gathered.of(experiment, method) if run.epochs} for method in methods]
+    seeds = [{run.seed for run in gathered.of(experiment, method)} for method in methods]
     return min(set.intersection(*seeds), default=None) if seeds else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from matplotlib.figure import Figure
 
+from egalitarian.lab import catalog
 from egalitarian.lab.report import curves, distances, spectra, trajectories
 from egalitarian.lab.report.check import Verdict, judge, tally
 from egalitarian.lab.report.contents import Contents, FigurePlan, load_contents
@@ -29,6 +30,8 @@ from egalitarian.lab.store import Store
 Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 T = TypeVar("T")
 
+LIST = "files.txt"
+"""Of what a report wrote, by which the next one knows what to remove."""
 KINDS: dict[str, tuple[Draw, str]] = {
     "curves": (curves.draw_curves, curves.CAPTION),
     "spectra": (spectra.draw_spectra, spectra.CAPTION),
@@ -52,6 +55,10 @@ class Report:
     """That count."""
     variants: int
     """Stored runs of other settings: listed, not counted."""
+    removed: tuple[Path, ...]
+    """Files of an earlier report that this one has no place for."""
+    remarks: tuple[str, ...]
+    """What is stored and counts nowhere."""
     warnings: tuple[str, ...]
     """Runs that could not be read."""
     errors: tuple[str, ...]
@@ -66,6 +73,8 @@ class Report:
 def write_report(store: Store, out: Path, experiments: Sequence[str] = ()) -> Report:
     """Tables, figures, verdicts and a page into `out`, of the named experiments (names, or paths of TOML files) or of all.
 
+    What an earlier report wrote there and this one does not is removed; files that no report wrote stay.
+
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
         ReportError: `out` is a file, or cannot be written.
@@ -75,7 +84,7 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = ()) -> Re
     gathered = gather(store, experiments)
     contents = contents_for(gathered)
     with _writable(out):
-        return _Writing(out, gathered, contents).all()
+        return _Writing(out, gathered, contents, store.root.resolve().name).all()
 
 
 def contents_for(gathered: Gathered) -> Contents:
@@ -88,8 +97,8 @@ def contents_for(gathered: Gathered) -> Contents:
 class _Writing:
     """One report in the making."""
 
-    def __init__(self, out: Path, gathered: Gathered, contents: Contents) -> None:
-        self.out, self.gathered, self.contents = out, gathered, contents
+    def __init__(self, out: Path, gathered: Gathered, contents: Contents, folder: str) -> None:
+        self.out, self.gathered, self.contents, self.folder = out, gathered, contents, folder
         self.paths: list[Path] = []
         self.errors: list[str] = []
 
@@ -106,19 +115,27 @@ class _Writing:
         summary = {"verdicts": tally(verdicts), "experiments": estimates(gathered)}
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
         page = Page(
+            title=_title(gathered),
             runs=len(gathered.runs),
+            folder=self.folder,
+            toy=(self.out / "toy").is_dir(),
             tables=tables,
             pictures=tuple(picture for picture in drawn if picture is not None),
             verdicts=verdicts,
             provenance=provenance(gathered),
             variants=variants_table(gathered.variants),
+            remarks=gathered.remarks,
             warnings=gathered.warnings,
             errors=tuple(self.errors),
         )
         self._write("index.html", html(page))
         self._write("README.md", readme(page))
+        removed = tuple(clear(self.out, self.paths))
+        listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
+        self._write(LIST, "\n".join(listed) + "\n")
         counts = (len(gathered.runs), len(gathered.variants))
-        return Report(self.out, tuple(self.paths), verdicts, *counts, gathered.warnings, tuple(self.errors))
+        told = (gathered.remarks, gathered.warnings, tuple(self.errors))
+        return Report(self.out, tuple(self.paths), verdicts, *counts, removed, *told)
 
     def _attempt(self, name: str, make: Callable[[], T]) -> T | None:
         """One table or figure that fails does not lose the others."""
@@ -155,6 +172,25 @@ class _Writing:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
         draft.replace(path)
         self.paths.append(path)
+
+
+def clear(out: Path, written: Collection[Path]) -> Iterator[Path]:
+    """Removes what the list of an earlier report names and this one did not write; only below `out`, and only files."""
+    listed = (out / LIST).read_text().splitlines() if (out / LIST).is_file() else []
+    for path in (out / name for name in listed):
+        if path not in written and path.is_file() and path.resolve().is_relative_to(out.resolve()):
+            path.unlink()
+            yield path
+            with contextlib.suppress(OSError):  # others are in there
+                path.parent.rmdir()
+
+
+def _title(gathered: Gathered) -> str:
+    """The paper's, or the titles of one's own experiments where the report is of nothing else."""
+    own = [experiment.title for experiment in gathered.experiments if experiment.name not in catalog.names()]
+    if own and len(own) == len(gathered.experiments):
+        return "; ".join(own)
+    return "Egalitarian gradient descent: the paper against our runs"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
 
 from egalitarian.lab.theory import claims_equal, claims_plateau, claims_shift, claims_wedge
@@ -10,29 +11,51 @@ from egalitarian.lab.theory.settings import ClaimSettings, load
 
 __all__ = ["PARTS", "Summary", "ToyClaim", "summarize", "toy_claims"]
 
-PARTS: tuple[Callable[[ClaimSettings], Iterable[ToyClaim]], ...] = (
-    claims_shift.constant_rows,
-    claims_shift.theorem_rows,
-    claims_shift.cosine_rows,
-    claims_shift.finite_sample_rows,
-    claims_shift.training_rows,
-    claims_plateau.corollary_rows,
-    claims_plateau.phase_rows,
-    claims_plateau.order_rows,
-    claims_plateau.polar_rows,
-    claims_wedge.moment_rows,
-    claims_wedge.algebra_rows,
-    claims_equal.path_rows,
-    claims_equal.plateau_rows,
-    claims_equal.limit_rows,
-    claims_equal.same_error_rows,
-)
+Part = Callable[[ClaimSettings], Iterable[ToyClaim]]
+
+ORDERS = ("order of lambda_+", "order of lambda_-", "fast mode", "slow direction")
+PARTS: dict[Part, tuple[str, ...]] = {
+    claims_shift.constant_rows: ("m1", "m1 range", "m2", "step"),
+    claims_shift.theorem_rows: ("theorem-1 (nu_k >= 0)", "theorem-1 (nu_k < 0)"),
+    claims_shift.cosine_rows: ("r_k", "crossing"),
+    claims_shift.finite_sample_rows: ("late error", "w_ols spread"),
+    claims_shift.training_rows: ("memorised",),
+    claims_plateau.corollary_rows: ("corollary A (u2 > 0)", "corollary A (u2 < 0)", "corollary B", "time to grok"),
+    claims_plateau.phase_rows: ("phase",),
+    claims_plateau.order_rows: ("GD order", "EGD order", "small-start order", "EGD and zeta", "EGD length (ours)"),
+    claims_plateau.polar_rows: ("polar order",),
+    claims_wedge.moment_rows: (
+        *(f"moment {name}" for name in ("Z", "a", "b", "d", "c1", "c2")),
+        *(f"{order} ({kind})" for order in ORDERS for kind in ("acute", "obtuse")),
+        "order of b (acute)",
+    ),
+    claims_wedge.algebra_rows: ("M^k", "r_+ range"),
+    claims_equal.path_rows: ("path mu_k", "path nu_k", "test error (nu_k >= 0)", "test error (nu_k < 0)"),
+    claims_equal.plateau_rows: ("boxed bounds", "order of the plateau", "growth with the start"),
+    claims_equal.limit_rows: ("near start (ours)", "far start (ours)"),
+    claims_equal.same_error_rows: ("memorised (appendix)",),
+}
+"""What is simulated together, in the paper's order, and the keys of the claims that come of it."""
 
 
-def toy_claims(*, quick: bool = False) -> list[ToyClaim]:
-    """All rows, in the paper's order; seeded, so two calls give the same rows.
+def toy_claims(key: str | None = None, *, quick: bool = False) -> list[ToyClaim]:
+    """All rows, in the paper's order, or those of one claim alone; seeded, so two calls give the same rows.
 
     `quick` takes the smaller grid and samples of toy.toml.
+
+    Raises:
+        ValueError: a key that no claim has.
     """
     settings = load(ClaimSettings, quick=quick)
-    return [row for part in PARTS for row in part(settings)]
+    parts = PARTS if key is None else [_part_of(key)]
+    return [row for part in parts for row in part(settings) if key in (None, row.key)]
+
+
+def _part_of(key: str) -> Part:
+    """What simulates a claim."""
+    by_key = {name: part for part, names in PARTS.items() for name in names}
+    if key not in by_key:
+        close = difflib.get_close_matches(key, by_key, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"they are {', '.join(by_key)}"
+        raise ValueError(f"key must be that of one of the toy problem's claims, got {key!r}; {hint}")
+    return by_key[key]

@@ -44,8 +44,8 @@ figure: $(STAMP) ## the README's picture: draws what is stored, trains the rest;
 	$(VENV)/bin/egalitarian grok --full --seeds 0-7 --device $(DEVICE) --picture docs/grokking.png
 
 results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/; never trains
-	$(VENV)/bin/egalitarian report --out results
 	$(VENV)/bin/egalitarian toy --out results/toy
+	$(VENV)/bin/egalitarian report --out results
 
 examples: $(STAMP)  ## runs the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done

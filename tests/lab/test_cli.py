@@ -18,6 +18,27 @@ from egalitarian.lab.textplot import text_plot
 
 SMALL = ["--set", "task.modulus=7", "--set", "model.width=16", "--set", "training.batch=8"]
 Outcome = tuple[int, str, str]
+TASK = """
+from dataclasses import dataclass
+import torch
+from egalitarian.lab.tasks import Data, Split, Task, stream
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Task, kind="mine"):
+    size: int = 64
+    features, outputs = 5, 1
+
+    def build(self, seed):
+        x = torch.randn(self.size, 5, generator=stream(seed, "x"))
+        return Data(*[Split(x, x[:, 0].sign())] * 2)
+"""
+OWN = """
+extends = "_parity"
+model.width = 8
+[task]
+name = "mine"
+file = "task.py"
+"""
 
 
 @pytest.fixture
@@ -87,6 +108,11 @@ def test_list_and_show(command) -> None:
 
 
 def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
+    for arguments in (["check"], ["report"]):
+        code, _, err = command(*arguments)
+        assert code == 2
+        assert "--runs must be a folder of stored runs, got runs" in err
+    (tmp_path / "runs").mkdir()
     code, out, _ = command("check", "addition-97")
     assert code == 0
     assert "not run" in out
@@ -225,3 +251,83 @@ def test_the_text_plot_has_letters_where_there_are_no_colours() -> None:
     assert set(plot[0][6:]) <= {"b", " "}
     assert set(plot[3][6:]) <= {"a", " "}
     assert all(len(line) <= 38 for line in plot)
+
+
+def test_all_methods_means_all_for_changes_too(command) -> None:
+    changed = catalog.load("addition-97", ["optim.lr=0.123"], ["all"])
+    assert {method.optim.lr for method in changed.methods.values()} == {0.123}
+
+
+def test_a_diverged_seed_is_named_each_time(command) -> None:
+    arguments = ["grok", *SMALL, "--set", "optim.lr=1e30", "--set", "epochs=9", "--methods", "sgd"]
+    for _ in range(2):
+        out = command(*arguments)[1]
+        assert "diverged, seed 0" in out
+        assert re.search(r"SGD +> 9 ", out)  # its whole budget: it never will
+    assert "1 diverged" in command("run", "addition-97", *arguments[1:-2], "-m", "sgd", "--seeds", "0")[1]
+
+
+def test_no_number_is_cropped_in_a_narrow_terminal(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["grok", *SMALL, "--set", "epochs=2", "--methods", "egd", "--seeds", "0-2"]
+    wide = command(*arguments)[1]
+    row = next(line for line in wide.splitlines() if line.strip().startswith("EGD"))
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = command(*arguments)[1]
+    assert all(cell in narrow.split() for cell in row.split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("x = = 1", "task.file must run, got SyntaxError"),
+        ("import sys; sys.exit(3)", "task.file must run, got SystemExit"),
+        ("raise SpecError('no')", "task.file must run, got NameError"),
+        (TASK.replace("return Data", "raise KeyError('lost') #"), "must go through one step, got KeyError: 'lost'"),
+        (TASK.replace("self.size, 5", "self.size, 4"), "must go through one step, got RuntimeError"),
+        (TASK.replace('"mine"', '"modular"'), "kind must be a name of its own, got 'modular'"),
+    ],
+)
+def test_a_task_that_does_not_work_is_a_message(command, tmp_path: Path, code: str, told: str) -> None:
+    (tmp_path / "task.py").write_text(code)
+    (tmp_path / "own.toml").write_text(OWN)
+    ended, _, err = command("run", "own.toml", "-m", "sgd", "--epochs", "1")
+    assert ended == 2
+    assert told in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_another_task_in_the_same_file_is_another_run(command, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    for code in (TASK, TASK + "# changed\n"):
+        (tmp_path / "task.py").write_text(code)
+        assert command("run", "own.toml", "-m", "sgd", "--seeds", "0", "--epochs", "1")[0] == 0
+    assert len(list((tmp_path / "runs/own/sgd").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('extends = "addition-97"\nname = "../../escaped"', "name must be absent"),
+        ('extends = "addition-97"\n[methods."a/b"]\ntitle = "x"\nepochs = 1', "methods must be letters, digits"),
+        ('extends = "addition-97"\n[sources]\ntask = 3', "sources.task must be a text"),
+        ('extends = "addition-97"\n[optim]\nlr = ' + "9" * 400, "optim.lr must be a finite number"),
+        ('extends = "addition-97"\n[task]\noperation = "/"\nmodulus = 1000000000000000003', "modulus must be at most"),
+        ('extends = "addition-97"\n[training]\nloss = "hinge"', "must go through one step"),
+        ("\ufeffextends = 'addition-97'\n[task]\nmodulus = 1", "task.modulus must be >= 2"),
+        ('extends = "x/../mine.toml"', "extends must not go round in a circle"),
+    ],
+)
+def test_a_strange_file_is_a_message(command, tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    code, _, err = command("run", "mine.toml", "-m", "sgd", "--epochs", "1")
+    assert code == 2
+    assert told in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_brackets_and_dollars_in_names_are_letters(command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "addition-97"\ntitle = "a [/bold] $\\\\frac$ b"\n')
+    assert "a [/bold] $\\frac$ b" in command("show", "mine.toml")[1]
+    code, out, _ = command("grok", "mine.toml", *SMALL, "--set", "epochs=1", "-m", "egd", "--picture", "a[b].png")
+    assert code == 0
+    assert "Picture: a[b].png" in out

@@ -168,8 +168,10 @@ def test_a_users_experiment_gets_a_table_and_figures_of_its_own(tmp_path: Path) 
 
 def test_the_default_folder_is_not_that_of_the_committed_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "nothing").mkdir()
     assert main(["report", "addition-97", "--runs", "nothing"]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nothing", "report"]
+    assert main(["report", "--runs", "nothing", "--out", "."]) == 2  # a README.md of its own would go
 
 
 def test_what_an_earlier_report_wrote_goes_and_nothing_else(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor
 from egalitarian.lab import store as store_module
 from egalitarian.lab import sweep as sweep_module
 from egalitarian.lab.environment import environment
+from egalitarian.lab.report.gather import gather
 from egalitarian.lab.spec import Run
 from egalitarian.lab.store import Store, Stored, StoreError
 from egalitarian.lab.sweep import Stop
@@ -518,3 +519,28 @@ def test_runs_of_other_settings_lie_side_by_side(tmp_path: Path) -> None:
     for changes in ((), ("optim.lr=0.06",)):
         run(tmp_path, small("parity-2", *changes, methods=("egd",)), "egd", [0], stop)
     assert len(list(Store(tmp_path).all("parity-2", "egd"))) == 2
+
+
+def test_a_checkpoint_vouches_for_its_header(half: Path) -> None:
+    """The format keeps no checksum: one changed digit would let a run go on from another epoch."""
+    folder = Store(half).folder(the_run())
+    path = next(folder.glob("checkpoint-*.safetensors"))
+    content = path.read_bytes()
+    assert b'"epoch":"3"' in content
+    path.write_bytes(content.replace(b'"epoch":"3"', b'"epoch":"2"'))
+    with pytest.raises(StoreError, match="another header than was saved"):
+        Stored(folder).records()
+
+
+def test_a_checkpoint_of_another_seed_is_refused(half: Path) -> None:
+    folders = [Store(half).folder(the_run(seed)) for seed in SEEDS]
+    for name in ("records.jsonl", "checkpoint-3.safetensors"):
+        (folders[0] / name).write_bytes((folders[1] / name).read_bytes())
+    with pytest.raises(StoreError, match=f"a checkpoint of {folders[1].name}"):
+        train(half, LONG)
+
+
+def test_records_without_a_checkpoint_are_told(half: Path) -> None:
+    folder = Store(half).folder(the_run())
+    next(folder.glob("checkpoint-*.safetensors")).unlink()
+    assert any("no checkpoint that vouches" in warning for warning in gather(Store(half)).warnings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -45,6 +46,20 @@ def device(text: str, threads: int = 1) -> torch.device:
         there = f"{torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "no GPU"
         raise SpecError(f"--device must be one that torch finds, got {text!r} and {there}; use --device cpu or auto")
     return chosen
+
+
+def existing(runs: Path) -> Path:
+    """The folder of stored runs, for commands that only read."""
+    if not runs.is_dir():
+        raise SpecError(f"--runs must be a folder of stored runs, got {runs}; `egalitarian run` makes one")
+    return runs
+
+
+def named(option: str, folder: Path) -> Path:
+    """A folder of its own, not the one we are in: a report writes a README.md."""
+    if folder.resolve() == Path.cwd():
+        raise SpecError(f"{option} must be a folder of its own, got the current one; for example report")
+    return folder
 
 
 def words(text: str | None) -> list[str]:

@@ -81,7 +81,7 @@ def grok(
         shown = [each for each in shown if any(run.last for run in each.runs)]
         if shown:
             for line in shows.said_of(chosen, shown, store):
-                console.print(line)
+                shows.put(console, line)
             draw_grok(store, chosen, shown, target)
             records = escape(str(store.root / chosen.name))
             console.print(f"Picture: [bold]{escape(str(target))}[/bold]   Records: {records}", soft_wrap=True)
@@ -91,7 +91,7 @@ def grok(
 def list_experiments(runs: Runs = Path("runs")) -> None:
     """The experiments there are, and what is stored of each."""
     for part in shows.experiments([catalog.load(name) for name in catalog.names()], Store(runs)):
-        Console(highlight=False).print(part)
+        shows.put(Console(highlight=False), part)
 
 
 @app.command()
@@ -99,7 +99,7 @@ def show(experiment: Name, changes: Changes = None) -> None:
     """Every setting of an experiment with its source, its methods, and what the paper claims."""
     console = Console(highlight=False)
     for part in shows.settings(catalog.load(experiment, changes or ())):
-        console.print(part)
+        shows.put(console, part)
 
 
 @app.command()
@@ -139,7 +139,7 @@ def run(
             sweep(each, name, numbers, store, place, stop=Stop.of(each, name, epochs, past), listener=Several(listeners))
             for each, name in plans
         ]
-    console.print(shows.trained(done))
+    shows.put(console, shows.trained(done))
     console.print(f"Stored in {store.root}; `egalitarian report` makes tables and figures of it.", soft_wrap=True)
 
 
@@ -156,7 +156,7 @@ def report(
     """
     from egalitarian.lab.report.write import write_report
 
-    written = write_report(Store(runs), out, tuple(experiments or ()))
+    written = write_report(Store(choices.existing(runs)), choices.named("--out", out), tuple(experiments or ()))
     shows.say_report(Console(highlight=False), written)
     if not written.complete:
         raise typer.Exit(1)
@@ -174,7 +174,7 @@ def check(
     """
     from egalitarian.lab.report.check import check as judge
 
-    checked = judge(Store(runs), tuple(experiments or ()))
+    checked = judge(Store(choices.existing(runs)), tuple(experiments or ()))
     shows.say_verdicts(Console(highlight=False), checked)
     if checked.warnings:
         raise typer.Exit(1)

@@ -6,15 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from egalitarian.lab.grok import MULTIPLE, Shown
 from egalitarian.lab.listeners import condition, median
+from egalitarian.lab.report.statistics import median_and_range
 from egalitarian.lab.settings import SpecError, everything
 from egalitarian.lab.spec import Experiment, Optim, Run
 from egalitarian.lab.store import Store
@@ -26,12 +28,33 @@ if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands
     from egalitarian.lab.report.write import Report
 
 
+LEAST = 8
+"""Letters of a column of words, which are folded."""
+
+
+def put(console: Console, part: RenderableType) -> None:
+    """Prints; a table whose numbers need more than the terminal's width gets it: a cropped number is a wrong number."""
+    width = console.width
+    if isinstance(part, Table):
+        console.width = max(width, sum(_needed(column) + 3 for column in part.columns))
+    console.print(part)
+    console.width = width
+
+
+def _needed(column: Column) -> int:
+    if not column.no_wrap:
+        return column.min_width or 0
+    return max(Text.from_markup(str(cell)).cell_len for cell in (column.header, *column.cells))
+
+
 def table(*columns: str, title: str = "") -> Table:
     """`>` before a column's name: numbers, to the right and never broken."""
     made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
         right = column.startswith(">")
-        made.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        justify: Literal["left", "right"] = "right" if right else "left"
+        least = None if right else LEAST
+        made.add_column(column.lstrip(">"), justify=justify, overflow="fold", no_wrap=right, min_width=least)
     return made
 
 
@@ -168,13 +191,8 @@ def known(value: float) -> str:
 
 
 def epochs_needed(runs: Sequence[Progress]) -> str:
-    """Median (smallest-largest) over seeds, one that did not pass counting as larger than all: `> N`, its epochs."""
-    passed = sorted(run.crossed for run in runs if run.crossed is not None)
-    failed = sorted(failed_by(run) for run in runs if run.crossed is None)
-    middle = median([*passed, *[math.inf] * len(failed)])
-    said = f"{middle:g}" if math.isfinite(middle) else f"> {failed[0]}"
-    low, high = passed[0] if passed else None, f"> {failed[-1]}" if failed else str(passed[-1])
-    return f"{said} ({low}-{high})" if low is not None and str(low) != high else said
+    """Median (smallest-largest) over seeds, as everywhere in the lab."""
+    return median_and_range([(run.crossed, failed_by(run)) for run in runs])
 
 
 def failed_by(run: Progress) -> int:
@@ -252,7 +270,7 @@ def say_verdicts(console: Console, checked: Checked) -> None:
                 cells = ("  " + row.method, row.paper, row.ours, row.spread, passed, row.verdict)
                 made.add_row(*cells, style=STYLES.get(row.kind))
         if made.row_count:
-            console.print(made)
+            put(console, made)
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
         units = "paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all."
@@ -277,7 +295,7 @@ def say_toy(console: Console, report: ToyReport) -> None:
             made.add_row(f"[bold]{escape(section)}[/bold]")
         printed, corrected = f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}"
         made.add_row("  " + escape(row.claim), printed, corrected, style=None if row.verdict == "holds" else "yellow")
-    console.print(made)
+    put(console, made)
     held, points = sum(row.printed_holds for row in report.summary), sum(row.points for row in report.summary)
     console.print(
         f"Of {points} values {held} hold as printed, {sum(row.corrected_holds for row in report.summary)} as corrected."

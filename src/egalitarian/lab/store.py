@@ -74,7 +74,7 @@ class Stored:
     @property
     def spec(self) -> dict[str, Any]:
         with _readable(self.folder / "spec.json") as path:
-            return json.loads(path.read_text())  # type: ignore[no-any-return]
+            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     def check(self, run: Run) -> None:
         """That what lies here, if anything does, is of this run."""
@@ -112,6 +112,12 @@ class Stored:
         """All that the newest (or the given) checkpoint vouches for: epochs, and snapshots among them."""
         checkpoint = checkpoint or next(iter(self.checkpoints()), None)
         return [] if checkpoint is None else [json.loads(line) for line in self.vouched(checkpoint).splitlines()]
+
+    @property
+    def unvouched(self) -> bool:
+        """Whether there are records and no checkpoint at all: somebody took it away."""
+        path = self.folder / "records.jsonl"
+        return path.is_file() and path.stat().st_size > 0 and not any(self.folder.glob("checkpoint-*.safetensors"))
 
     def seal(self) -> None:
         """Drops the weights: the records stay, small enough to send or to commit, and the run cannot be extended."""
@@ -299,7 +305,7 @@ def _lines(path: Path) -> list[Record]:
     if not path.exists():
         return []
     with _readable(path):
-        *whole, _ = path.read_text().split("\n")
+        *whole, _ = path.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in whole]
 
 

@@ -155,7 +155,8 @@ def place(paper: float, low: Count, high: Count) -> tuple[Kind, str]:
     if paper < low.value:
         return "outside", f"outside: {100 * (1 - paper / low.value):.2g} % below the spread {ends}"
     if paper > high.value:
-        return "outside", f"outside: {100 * (paper / high.value - 1):.3g} % above the spread {ends}"
+        above = f"{100 * (paper / high.value - 1):.3g} % " if high.value else ""
+        return "outside", f"outside: {above}above the spread {ends}"
     return "inside", "inside the spread"
 
 

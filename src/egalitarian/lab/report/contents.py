@@ -118,7 +118,7 @@ def _narrowed(plans: tuple[P, ...], experiments: Collection[str]) -> tuple[P, ..
 
 def load_contents() -> Contents:
     """The paper's tables and figures."""
-    text = (resources.files("egalitarian.lab") / "paper" / "_tables.toml").read_text()
+    text = (resources.files("egalitarian.lab") / "paper" / "_tables.toml").read_text(encoding="utf-8")
     return read(Contents, tomllib.loads(text))
 
 

@@ -6,6 +6,7 @@ version, of an experiment the lab does not know) are variants: listed with what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -118,7 +119,9 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
             told = error if isinstance(error, StoreError) else f"{stored.folder} must be as the lab wrote it, got {error!r}"
             warnings.append(str(told).replace(f"{store.root}/", ""))
             continue
-        if not summary.epochs:
+        if not summary.epochs and stored.unvouched:
+            warnings.append(f"{stored.folder.relative_to(store.root)} has records and no checkpoint that vouches for them")
+        elif not summary.epochs:
             not_begun.append(stored.folder.relative_to(store.root).as_posix())
         elif summary.differs:
             variants.append(summary)
@@ -134,7 +137,7 @@ def _in_order(store: Store, asked: dict[str, Experiment] | None) -> Iterator[Sto
 
     def key(folder: Path) -> tuple[Path, int, str]:
         seed = folder.name.split("-")[1]
-        return folder.parent, int(seed) if seed.isdigit() else 0, folder.name
+        return folder.parent, int(seed) if re.fullmatch(r"[0-9]+", seed) else 0, folder.name
 
     for folder in sorted((path for path in store.root.glob("*/*/seed-*") if path.is_dir()), key=key):
         if asked is None or folder.parent.parent.name in asked:

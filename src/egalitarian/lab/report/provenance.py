@@ -45,7 +45,7 @@ def _commit(about: Platform) -> str:
 
 def _seeds(runs: Iterable[Summary]) -> str:
     seeds = sorted({run.seed for run in runs})
-    whole = seeds == list(range(seeds[0], seeds[-1] + 1))
+    whole = seeds[-1] - seeds[0] == len(seeds) - 1
     return f"{seeds[0]}–{seeds[-1]}" if whole and len(seeds) > 2 else ", ".join(map(str, seeds))
 
 

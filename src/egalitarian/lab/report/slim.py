@@ -19,7 +19,7 @@ def slim(path: Path) -> None:
             few = image.convert("RGB").quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(path, optimize=True)
     else:
-        path.write_text(slim_svg(path.read_text()))
+        path.write_text(slim_svg(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def slim_svg(text: str) -> str:

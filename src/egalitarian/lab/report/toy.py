@@ -83,5 +83,5 @@ def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quic
     figures = draw_all(out, quick, eps)
     claims = toy_claims(quick=quick)
     table = out / "toy-claims.csv"
-    table.write_text(to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]))
+    table.write_text(to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]), encoding="utf-8")
     return ToyReport(claims, summarize(claims), figures, table)

@@ -160,7 +160,7 @@ class _Writing:
             svg = ""
             for file in save(figure, Path(folder) / plan.name):
                 slim(file)
-                svg = file.read_text() if file.suffix == ".svg" else svg
+                svg = file.read_text(encoding="utf-8") if file.suffix == ".svg" else svg
                 self._write(f"figures/{file.name}", file.read_bytes())
         return Picture(plan.name, plan.heading, caption, svg)
 
@@ -176,7 +176,7 @@ class _Writing:
 
 def clear(out: Path, written: Collection[Path]) -> Iterator[Path]:
     """Removes what the list of an earlier report names and this one did not write; only below `out`, and only files."""
-    listed = (out / LIST).read_text().splitlines() if (out / LIST).is_file() else []
+    listed = (out / LIST).read_text(encoding="utf-8").splitlines() if (out / LIST).is_file() else []
     for path in (out / name for name in listed):
         if path not in written and path.is_file() and path.resolve().is_relative_to(out.resolve()):
             path.unlink()

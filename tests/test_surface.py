@@ -12,7 +12,8 @@ import pytest
 import egalitarian as eg
 
 SIGNATURES = {
-    "polar": "(G, *, method='auto', rtol=None, floor=None)",
+    "polar": "(G, *, method='auto', precision='exact', rtol=None, floor=None)",
+    "explain": "(G, *, method='auto', precision='exact', rtol=None, floor=None)",
     "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None)",
     "normalize": "(G, *, floor=0.01)",
     "spectrum": "(G)",
@@ -27,7 +28,7 @@ SIGNATURES = {
         "foreach=None, maximize=False)"
     ),
     "Until": "(threshold, mode='max', patience=0, resume=False, margin=0.0)",
-    "Polar": "(*, compute=None, rtol=None, floor=None, method='auto', scale=None)",
+    "Polar": "(*, compute=None, rtol=None, floor=None, method='auto', precision='exact', scale=None)",
     "LowRankPolar": "(rank, cap=False, *, compute=None, rtol=None, iterations=2, oversample=0, seed=0, fixed=False)",
     "NeuronNorm": "(floor=0.01)",
     "Natural": "(*, compute=None, rtol=None)",

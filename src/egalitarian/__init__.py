@@ -3,7 +3,7 @@
 from egalitarian.apply import State, equalize_
 from egalitarian.attach import Attachment, attach
 from egalitarian.filters import GrokfastEMA, GrokfastMA, Identity, Momentum
-from egalitarian.kernels import normalize, polar, polar_lowrank
+from egalitarian.kernels import explain, normalize, polar, polar_lowrank
 from egalitarian.optim import EGD
 from egalitarian.plan import Plan
 from egalitarian.select import matrices
@@ -30,6 +30,7 @@ __all__ = [
     "Until",
     "attach",
     "equalize_",
+    "explain",
     "matrices",
     "normalize",
     "polar",

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from egalitarian.checks import check_integer, check_number
+from egalitarian.choice import COARSE, FAST_RTOL, GRAM_RTOL, SLOW_CARD_PRODUCTS, Method, Mode, choose_method, full_rate
+from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
 
 Precision = torch.dtype | Literal["tf32"]
-Method = Literal["auto", "svd", "eigh"]
 
 RTOL: dict[Precision, float] = {
     torch.float64: 1e-12,
@@ -29,9 +30,6 @@ RTOL: dict[Precision, float] = {
 """Where directions end and rounding noise begins, relative to the largest singular value, by the precision a
 gradient was *computed* in. `benchmarks/noise.py` measures the noise; each value lies above what it found."""
 
-EIGH_RTOL = 5e-7
-"""The eigenvalues of a float64 Gram matrix resolve singular values down to about 1e-7 of the largest."""
-
 REFINE_BELOW = 1e-4
 """Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
 
@@ -41,6 +39,7 @@ def polar(
     G: Tensor,
     *,
     method: Method = "auto",
+    precision: Mode = "exact",
     rtol: float | None = None,
     floor: float | None = None,
 ) -> Tensor:
@@ -51,8 +50,11 @@ def polar(
 
     Args:
         G: one matrix or a batch `(..., m, n)`, of dtype float64, float32, float16 or bfloat16.
-        method: `"eigh"` (Gram matrix of the short side in float64, then its eigenvectors), `"svd"` (the reference:
-            a float64 SVD), or `"auto"`: `"svd"` for float64 input or an `rtol` below 5e-7, `"eigh"` otherwise.
+        method: `"products"` (a fixed number of matrix products on the Gram matrix of the short side: no branch, no
+            synchronisation, so it goes into a CUDA graph; the cut-off is right to a factor of three), `"eigh"` (the Gram
+            matrix's eigenvectors), `"svd"` (the reference: a float64 SVD), or `"auto"`, which `explain` tells.
+        precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2 for
+            directions above 1e-3 of the largest; weaker ones come out weaker, or not at all.
         rtol: the relative cut-off; by default what G's dtype leaves as rounding noise (`egalitarian.kernels.RTOL`).
             Under autocast that is not G's dtype: see `Polar(compute=...)`.
         floor: an *absolute* bound from below on the singular values, as the authors have it: directions weaker than
@@ -70,12 +72,54 @@ def polar(
     rtol = _cut(G, rtol)
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
-    kernel = _POLAR[choose_method(method, G.dtype, rtol)]
+    chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=min(G.shape[-2:]))
+    kernel = _POLAR[chosen, precision]
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         return kernel(X, rtol, None if floor is None else floor / scale)
 
-    return _contained(G, factor)
+    return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
+
+
+def explain(
+    G: Tensor,
+    *,
+    method: Method = "auto",
+    precision: Mode = "exact",
+    rtol: float | None = None,
+    floor: float | None = None,
+) -> str:
+    """Which way `polar` takes for this tensor, and why.
+
+    >>> explain(torch.zeros(194, 512))
+    'eigh: Gram matrix 194 x 194 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)'
+    """
+    check_matrix(G)
+    rtol = _cut(G, rtol)
+    short = min(G.shape[-2:])
+    chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=short)
+    if method != "auto":
+        why = "asked for"
+    elif chosen == "svd":
+        why = f"a cut-off below {GRAM_RTOL:g} is beyond a Gram matrix"
+    elif floor is not None or rtol > COARSE:
+        why = "a floor needs the singular values" if floor is not None else "so coarse a cut-off must be exact"
+    elif G.device.type != "cuda":
+        why = "a CPU" if G.device.type == "cpu" else f"device {G.device.type}"
+    elif full_rate(G.device):
+        why = "a GPU with fast float64"
+    else:
+        why = f"a GPU with slow float64, short side {'at most' if chosen == 'products' else 'above'} {SLOW_CARD_PRODUCTS}"
+    gram = f"Gram matrix {short} x {short}"
+    steps = "Cholesky steps" if short >= LARGE else "quintics"
+    ways = {
+        ("svd", "exact"): f"float64 SVD, cut-off {rtol:g}",
+        ("eigh", "exact"): f"{gram} in float64 and its eigenvectors, cut-off {rtol:g}",
+        ("eigh", "fast"): f"{gram} in float32 and its eigenvectors, cut-off {max(rtol, FAST_RTOL):g}",
+        ("products", "exact"): f"{gram} in float64, {steps}, sharp cut-off {rtol:g}",
+        ("products", "fast"): f"{gram} in float64, {steps}, then half precision; soft cut-off",
+    }
+    return f"{chosen}: {ways[chosen, precision]} ({why})"
 
 
 @torch.no_grad()
@@ -161,17 +205,6 @@ def natural(G: Tensor, *, rtol: float | None = None) -> Tensor:
     return _contained(G, factor)
 
 
-def choose_method(method: Method, dtype: torch.dtype, rtol: float) -> Method:
-    """The documented rule behind `method="auto"`; a method asked for by name is never replaced."""
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; 'auto' chooses for you")
-    if method == "eigh" and rtol < EIGH_RTOL:
-        raise ValueError(f"rtol must be >= {EIGH_RTOL:g} for method 'eigh', got {rtol:g}; raise it or use method='svd'")
-    if method != "auto":
-        return method
-    return "svd" if dtype == torch.float64 or rtol < EIGH_RTOL else "eigh"
-
-
 def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     U, S, Vh = torch.linalg.svd(X, full_matrices=False)
     return _recombine(U, _gain(S, rtol, floor), Vh)
@@ -186,7 +219,7 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     P = _recombine(Q, inverse, Q.mT) @ A
     weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
     rough = weakest < REFINE_BELOW * S[..., -1]
-    if rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
+    if not _may_look(X) or rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
         refined = 1.5 * P - 0.5 * (P @ P.mT) @ P
         P = torch.where(rough[..., None, None], refined, P)
     if floor is not None:
@@ -194,7 +227,47 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return P.mT if tall else P
 
 
-_POLAR: dict[Method, Callable[[Tensor, float, Tensor | None], Tensor]] = {"svd": _by_svd, "eigh": _by_eigh}
+def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
+    """In the precision of X, float32."""
+    tall = X.shape[-2] > X.shape[-1]
+    A = X.mT if tall else X
+    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)
+    S = eigenvalues.clamp_min(0).sqrt()
+    P = _recombine(Q, torch.where(_above_cut(S, max(rtol, FAST_RTOL)), 1 / S, 0), Q.mT) @ A
+    return P.mT if tall else P
+
+
+def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
+    return _short_side_in_front(X, lambda A: polar_by_products(A, rtol))
+
+
+def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
+    return _short_side_in_front(X, fast_polar_by_products)
+
+
+def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """of(X), or of(Xᵀ)ᵀ; large matrices one by one, since what is best for them takes no batch."""
+    tall = X.shape[-2] > X.shape[-1]
+    A = X.mT if tall else X
+    if A.ndim > 2 and A.shape[-2] >= LARGE:
+        P = torch.stack([of(matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
+    else:
+        P = of(A)
+    return P.mT if tall else P
+
+
+_POLAR: dict[tuple[Method, Mode], Callable[[Tensor, float, Tensor | None], Tensor]] = {
+    ("svd", "exact"): _by_svd,
+    ("eigh", "exact"): _by_eigh,
+    ("eigh", "fast"): _by_rough_eigh,
+    ("products", "exact"): _by_products,
+    ("products", "fast"): _by_rough_products,
+}
+
+
+def _may_look(G: Tensor) -> bool:
+    """Whether a value may decide what is done next: on a CPU it is there already; not under vmap, nor while compiling."""
+    return G.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(G) and not torch.compiler.is_compiling()
 
 
 def _recombine(U: Tensor, gain: Tensor, Vh: Tensor) -> Tensor:
@@ -212,8 +285,8 @@ def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return torch.where(_above_cut(S, rtol), gain, 0)
 
 
-def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """factor(X, scale) for X = G / scale in float64, where scale (..., 1) is a power of two for each matrix.
+def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
+    """factor(X, scale) for X = G / scale in `dtype`, where scale (..., 1) is a power of two for each matrix.
 
     A power of two, so that scaling G by one changes no bit of the result.
     """
@@ -221,11 +294,11 @@ def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         return G.clone()
     largest = largest_entry(G).to(torch.float64)
     finite = torch.isfinite(largest)
-    if G.device.type == "cpu" and bool(finite.all()):  # no synchronisation there, and two passes less
-        X, scale = _scaled(G, largest)
+    if _may_look(G) and bool(finite.all()):  # two passes less
+        X, scale = _scaled(G, largest, dtype)
         return factor(X, scale).to(G.dtype)
-    X, scale = _scaled(torch.where(finite, G, 0), torch.where(finite, largest, 0))
-    return torch.where(finite, factor(X, scale), math.nan).to(G.dtype)
+    X, scale = _scaled(torch.where(finite, G, 0), torch.where(finite, largest, 0), dtype)
+    return torch.where(finite, factor(X, scale).to(G.dtype), math.nan)
 
 
 def largest_entry(G: Tensor) -> Tensor:
@@ -233,14 +306,15 @@ def largest_entry(G: Tensor) -> Tensor:
     return G.abs().amax((-2, -1), keepdim=True)
 
 
-def _scaled(G: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
-    """(X, scale) with G = scale X. Anything narrower than float64 can be squared there as it is: scale 1."""
+def _scaled(G: Tensor, largest: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(X, scale) with G = scale X. What is narrower than `dtype` can be squared there as it is: scale 1."""
     one = torch.ones_like(largest)
-    if G.dtype != torch.float64:
-        return G.to(torch.float64), one[..., 0]
+    if torch.finfo(G.dtype).max < torch.finfo(dtype).max ** 0.5:
+        return G.to(dtype), one[..., 0]
     exponent = torch.frexp(largest).exponent
     half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
-    return G * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent), torch.ldexp(one, exponent)[..., 0]
+    X = G.to(torch.float64) * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
+    return X.to(dtype), torch.ldexp(one, exponent)[..., 0]
 
 
 def check_matrix(G: Tensor) -> None:

@@ -11,13 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number
-from egalitarian.kernels import RTOL, Method, Precision, choose_method, natural, normalize, polar, polar_lowrank
+from egalitarian.choice import Method, Mode, choose_method
+from egalitarian.kernels import RTOL, Precision, natural, normalize, polar, polar_lowrank
 from egalitarian.plan import Plan
 
 Memory = dict[str, Tensor]
@@ -98,13 +99,14 @@ class Polar(_CutOff):
             is stepping), a dtype, or `"tf32"`. Under bf16 autocast say `torch.bfloat16`: the gradients are float32 then,
             but their noise is not.
         rtol: the cut-off itself, instead of the one that follows from `compute`.
-        floor, method: as for `egalitarian.polar`.
+        floor, method, precision: as for `egalitarian.polar`.
         scale: the step sizes by shape that Muon's users know: `"spectral"` multiplies by sqrt(max(1, m / n)), `"rms"` by
             0.2 sqrt(max(m, n)) (torch.optim.Muon's `adjust_lr_fn` "original" and "match_rms_adamw").
     """
 
     floor: float | None = field(default=None, kw_only=True)
     method: Method = field(default="auto", kw_only=True)
+    precision: Mode = field(default="exact", kw_only=True)
     scale: Literal["spectral", "rms"] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -113,19 +115,17 @@ class Polar(_CutOff):
             raise ValueError(f"scale must be None, 'spectral' or 'rms', got {self.scale!r}; None keeps U Vᵀ as it is")
         if self.floor is not None:
             check_number("floor", self.floor, "None is scale-free")
-        if self.method not in get_args(Method):
-            raise ValueError(f"method must be one of {get_args(Method)}, got {self.method!r}; 'auto' chooses for you")
-        if self.rtol is not None or self.compute is not None:
-            rtol = RTOL[self.compute or torch.float32] if self.rtol is None else self.rtol
-            choose_method(self.method, torch.float32, rtol)
+        given = self.rtol is not None or self.compute is not None
+        rtol = self.cut(Site("", 0, torch.float32)) if given else RTOL[torch.float32]
+        choose_method(self.method, torch.float32, rtol, self.precision, floor=self.floor)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
-        P = polar(G, method=self.method, rtol=self.cut(site), floor=self.floor)
+        P = polar(G, method=self.method, precision=self.precision, rtol=self.cut(site), floor=self.floor)
         return P if self.scale is None else P * self.factor(*G.shape[-2:])
 
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         try:
-            choose_method(self.method, dtype, self.cut(Site(name, 0, dtype)))
+            choose_method(self.method, dtype, self.cut(Site(name, 0, dtype)), self.precision, floor=self.floor)
         except ValueError as error:
             raise ValueError(f"{name!r} of {dtype}: {error}") from None
 

@@ -9,7 +9,9 @@ from torch import Tensor
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 HALF = (torch.float16, torch.bfloat16)
-METHODS = ("eigh", "svd")
+METHODS = ("eigh", "products", "svd")
+BY_VALUES = ("eigh", "svd")
+"""Those that know the singular values: the cut is where it is said to be, and a floor is possible."""
 SHAPES = ((7, 12), (12, 7), (9, 9), (1, 6), (6, 1), (1, 1))
 
 law = settings(max_examples=100, deadline=None, derandomize=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from spectra import DTYPES, HALF, METHODS, decades, from_spectrum, gaussian, rank, singular_values, svd_cut
+from spectra import BY_VALUES, DTYPES, HALF, decades, from_spectrum, gaussian, rank, singular_values, svd_cut
 from torch import Tensor
 
 from egalitarian import Polar, equalize_, matrices, normalize, polar, polar_lowrank, spectrum
@@ -52,7 +52,7 @@ def test_rounding_to_a_dtype_adds_no_direction(dtype: torch.dtype, shape: tuple[
     assert rank(polar(from_spectrum(*shape, decades(16, condition), dtype=dtype))) == 16
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BY_VALUES)
 @pytest.mark.parametrize("rtol", [0.5, 0.1, 1e-3, 1e-5, 1e-6, 5e-7])
 def test_given_cut_keeps_what_is_above_and_zeroes_what_is_below(rtol: float, method: str) -> None:
     G = from_spectrum(8, 9, [3.0, 3.03 * rtol, 2.97 * rtol], dtype=torch.float64)
@@ -60,14 +60,25 @@ def test_given_cut_keeps_what_is_above_and_zeroes_what_is_below(rtol: float, met
     assert values[:3].tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-4)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BY_VALUES)
 @pytest.mark.parametrize("rtol", [0.5, 0.1, 1e-3])
 def test_what_a_given_cut_keeps_is_what_the_svd_keeps(rtol: float, method: str) -> None:
     G = from_spectrum(8, 9, [3.0, 2.0, 3.03 * rtol, 2.97 * rtol], dtype=torch.float64)
     torch.testing.assert_close(polar(G, method=method, rtol=rtol), svd_cut(G, rtol), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rtol", [0.1, 1e-2, 1e-3, 1e-5, 1e-6, 5e-7])
+@pytest.mark.parametrize("others", [0, 5, 150])
+def test_the_cut_of_products_is_right_to_a_factor_of_three(rtol: float, others: int) -> None:
+    """However many directions are as strong as the first: its size is estimated."""
+    spectrum = [3.0] * (others + 1) + [9.0 * rtol, 1.0 * rtol]
+    values = singular_values(polar(from_spectrum(160, 170, spectrum, dtype=torch.float64), method="products", rtol=rtol))
+    assert values[: others + 1].tolist() == pytest.approx([1.0] * (others + 1), abs=1e-6)
+    assert 0.99 < values[others + 1] <= 1 + 1e-6
+    assert values[others + 2] < 0.01
+
+
+@pytest.mark.parametrize("method", BY_VALUES)
 def test_a_direction_exactly_at_the_cut_is_not_above_it(method: str) -> None:
     G = torch.diag(torch.tensor([3.0, 3.0 / 1024]))
     assert torch.equal(polar(G, method=method, rtol=2.0**-10), torch.diag(torch.tensor([1.0, 0.0])))

@@ -7,6 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from spectra import (
+    BY_VALUES,
     DTYPES,
     HALF,
     METHODS,
@@ -256,7 +257,8 @@ def test_every_matrix_of_any_shape_and_dtype_is_equalised(
     shape: tuple[int, int], batch: tuple[int, ...], dtype: torch.dtype, method: str
 ) -> None:
     G = gaussian(*batch, *shape, dtype=dtype)
-    P = polar(G, method=method, rtol=max(RTOL[dtype], 1e-6))
+    coarse = RTOL[dtype] if method in BY_VALUES else 1e-6  # the smallest of a square matrix come near a coarse cut
+    P = polar(G, method=method, rtol=max(coarse, 1e-6))
     assert (P.shape, P.dtype, P.device) == (G.shape, G.dtype, G.device)
     values = singular_values(P)
     torch.testing.assert_close(values, torch.ones_like(values), rtol=0, atol=max(1e-4, 2 * torch.finfo(dtype).eps))

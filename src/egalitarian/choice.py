@@ -1,0 +1,61 @@
+"""Which of the ways to the polar factor is taken: by device, dtype, size, cut-off and precision."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal, get_args
+
+import torch
+
+Method = Literal["auto", "svd", "eigh", "products"]
+Mode = Literal["exact", "fast"]
+
+GRAM_RTOL = 5e-7
+"""A float64 Gram matrix resolves singular values down to about 1e-7 of the largest."""
+
+FAST_RTOL = 1e-3
+"""A float32 Gram matrix: to about 3e-4."""
+
+COARSE = 1e-2
+"""A cut-off above this is no noise but a choice of directions, which must be exact: not by products."""
+
+FULL_RATE = ((8, 0), (9, 0), (10, 0))
+"""Compute capabilities of the cards that are as fast in float64 as in float32."""
+SLOW_CARD_PRODUCTS = 512
+"""On other cards the largest short side for which float64 products are chosen (not measured: we have no such card)."""
+
+
+def choose_method(
+    method: Method,
+    dtype: torch.dtype,
+    rtol: float,
+    precision: Mode = "exact",
+    *,
+    floor: float | None = None,
+    device: torch.device | None = None,
+    short: int = 1,
+) -> Literal["svd", "eigh", "products"]:
+    """The documented rule behind `method="auto"`; a method asked for by name is never replaced."""
+    if method not in get_args(Method):
+        raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; 'auto' chooses for you")
+    if precision not in get_args(Mode):
+        raise ValueError(f"precision must be 'exact' or 'fast', got {precision!r}; 'exact' is the default")
+    if method in ("eigh", "products") and rtol < GRAM_RTOL:
+        raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
+    if floor is not None and (method == "products" or precision == "fast"):
+        raise ValueError(f"floor must be None without the exact singular values, got {floor:g}; use method='eigh' or 'svd'")
+    if method == "svd" and precision == "fast":
+        raise ValueError("precision must be 'exact' for method 'svd', got 'fast'; it is the reference")
+    if method != "auto":
+        return method
+    if precision == "exact" and (dtype == torch.float64 or rtol < GRAM_RTOL):
+        return "svd"
+    if device is None or device.type != "cuda" or floor is not None or rtol > COARSE:
+        return "eigh"
+    return "products" if short <= SLOW_CARD_PRODUCTS or full_rate(device) else "eigh"
+
+
+@lru_cache
+def full_rate(device: torch.device) -> bool:
+    """Whether the card is as fast in float64 as in float32."""
+    return torch.cuda.get_device_capability(device) in FULL_RATE

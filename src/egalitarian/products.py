@@ -1,0 +1,247 @@
+"""The polar factor by matrix products alone: a fixed number of them, no branch, no synchronisation, any batch.
+
+With K = A Aᵀ / ν² (the short side in front, ν at least the largest singular value) and a cut e, (K + e²)^(-1/2) A / ν is
+the polar factor with a soft cut: a direction of singular value s comes out as s / sqrt(s² + e²). The inverse root is a
+composition of odd quintics, each the closest to 1 on the interval that the one before leaves, run on R = K + e² and Z side
+by side: with h = a + b R + c R²,
+
+    Z <- Z h,    R <- R h²,    from Z = 1 until R = 1, when Z = (K + e²)^(-1/2).
+
+Then the cut is made sharp: W = 1 - e² Z² has the squares of the singular values so far, and a polynomial of W drives those
+above one half to 1 and those below to 0. A last quintic on the factor itself ends the job.
+
+For large matrices a rational step is cheaper than four quintics: h = b/c + (a - b/c) (1 + c R)^(-1), by Cholesky: the QDWH
+of Nakatsukasa, Bai and Gygi on the Gram matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+Coefficients = tuple[float, float, float]
+
+TOLERANCE = 2e-3
+"""How near to 1 the inverse root must bring what the last quintic is to finish."""
+CUSHION = 0.03
+"""The smallest lower end, over the upper, for which a quintic is made."""
+LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
+"""Newton and Schulz's quintic: takes 1 - d to 1 - 5/2 d³."""
+SHARP = (15.0, -27.5, 16.5, -3.0)
+"""W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
+FAST_CUT = 1e-4
+"""Where the soft cut of the fast factor lies: at 1e-3 of the largest it takes away half a per cent."""
+WEAK = 0.03
+"""How strong every direction must be before half precision may take over."""
+LARGE = 1536
+"""From this short side on, a Cholesky factor costs less than the products that it saves."""
+
+
+def polar_by_products(A: Tensor, rtol: float) -> Tensor:
+    """U Vᵀ of A (..., k, n), k <= n, in the precision of A; directions below about `rtol` of the largest are zero."""
+    K, square, scale, ratio = _normalized(A)
+    e2 = rtol * rtol * ratio
+    low = rtol * _least_ratio(A.shape[-2])
+    if is_large(A):
+        Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE))
+    else:
+        Z = _root_by_quintics(K, square, e2, quintics(low, TOLERANCE))
+    P = (_sharpened(Z, e2) / scale) @ A
+    return _quintic(LAST, P @ P.mT) @ P
+
+
+def fast_polar_by_products(A: Tensor) -> Tensor:
+    """The same to 1e-2 for directions above 1e-3 of the largest, with a soft cut below.
+
+    The inverse root goes only so far that no such direction is weak any more; half precision does the rest.
+    """
+    K, square, scale, ratio = _normalized(A)
+    e2 = FAST_CUT * FAST_CUT * ratio
+    low = FAST_CUT * _least_ratio(A.shape[-2])
+    if is_large(A):
+        Z = _root_by_cholesky(K, e2, rationals(low, 1 - WEAK))
+        rest = quintics(WEAK, 1e-2)
+    else:
+        first, rest = fast_quintics(low)
+        Z = _root_by_quintics(K, square, e2, first)
+    P = ((Z / scale) @ A).half()
+    return _by_quintics(None, P @ P.mT, rest) @ P
+
+
+def is_large(A: Tensor) -> bool:
+    """Whether the inverse root is made by Cholesky; not in a batch, where that has been seen to abort (MAGMA)."""
+    return A.ndim == 2 and A.shape[-2] >= LARGE
+
+
+def _normalized(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(K, K², scale, ratio): K = A Aᵀ / scale² with eigenvalues at most 1, and a lower bound close to the largest of them.
+
+    With t_j the sum of the j-th powers of the eigenvalues, t_8^(1/8) is at least the largest, (t_8 / t_4)^(1/4) at most.
+    """
+    K = A @ A.mT
+    trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
+    K = K / trace
+    square = K @ K
+    root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-60)
+    root_t8 = torch.linalg.matrix_norm(square @ square, keepdim=True).clamp_min(1e-60)
+    above = root_t8**0.25
+    ratio = ((root_t8 / root_t4).sqrt() / above).clamp_max(1.0)
+    return K / above, square / above.square(), (trace * above).sqrt(), ratio
+
+
+def _least_ratio(k: int) -> float:
+    """How small the square root of `ratio` can be: it is when all eigenvalues are equal."""
+    return float(max(k, 1) ** (-1 / 16))
+
+
+def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> Tensor:
+    """(K + e²)^(-1/2). What h is in the first step matters little, so long as Z and R get the same: K² will do for R²."""
+    (a, b, c), *rest = steps
+    R = _shift_(K.clone(), e2)
+    h = _shift_(b * K + c * square, a)
+    return _by_quintics(h, R @ h @ h, rest)
+
+
+def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> Tensor:
+    """Z R^(-1/2), or R^(-1/2)."""
+    for place, step in enumerate(steps):
+        h = _quintic(step, R)
+        Z = h if Z is None else Z @ h
+        if place + 1 < len(steps):
+            R = R @ h @ h
+    assert Z is not None
+    return Z
+
+
+def _quintic(step: Coefficients, R: Tensor) -> Tensor:
+    """a + b R + c R² as c (R + b / 2c)² + a - b² / 4c: one product, and nothing else as large; R comes back as it was."""
+    a, b, c = step
+    half = b / (2 * c)
+    _shift_(R, half)
+    h = _shift_(_times(c, R, R), a - c * half * half)
+    _shift_(R, -half)
+    return h
+
+
+def _root_by_cholesky(K: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> Tensor:
+    """(K + e²)^(-1/2) of one large matrix."""
+    R, Z = _shift_(K.clone(), e2), None
+    for place, (a, b, c) in enumerate(steps):
+        factor, _ = torch.linalg.cholesky_ex(_shift_(c * R, 1.0))
+        T = torch.cholesky_inverse(factor)  # (1 + c R)^-1
+        gain = a - b / c
+        h = _shift_(gain * T, b / c)
+        Z = h if Z is None else Z @ h
+        if place + 1 < len(steps):
+            R = _shift_(b / c * R - gain / c * T, gain / c) @ h  # R T = (1 - T) / c
+    assert Z is not None
+    return Z
+
+
+def _sharpened(Z: Tensor, e2: Tensor) -> Tensor:
+    """Z times 1 where s > e and 0 where s < e, and what the soft cut fell short by, to first order."""
+    W = _shift_(-e2 * (Z @ Z), 1.0)
+    square = W @ W
+    cube = square @ W
+    a, b, c, d = SHARP
+    return Z @ (cube @ _shift_(b * W + c * square + d * cube, a))
+
+
+def _shift_(A: Tensor, by: float | Tensor) -> Tensor:
+    """A + by, in place."""
+    A.diagonal(dim1=-2, dim2=-1).add_(by.squeeze(-1) if isinstance(by, Tensor) else by)
+    return A
+
+
+def _times(alpha: float, A: Tensor, B: Tensor) -> Tensor:
+    """alpha A B in one call."""
+    if A.ndim == 2:
+        return torch.addmm(A, A, B, beta=0, alpha=alpha)
+    flat = A.reshape(-1, *A.shape[-2:])
+    return torch.baddbmm(flat, flat, B.reshape(-1, *B.shape[-2:]), beta=0, alpha=alpha).reshape(A.shape)
+
+
+@lru_cache
+def quintics(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
+    """Odd quintics a x + b x³ + c x⁵ whose composition takes [lower, 1] to 1 +- tolerance, each the best there is."""
+    steps = []
+    for step, low, high in _narrowing(lower):
+        steps.append(step)
+        if max(high - 1, 1 - low) <= tolerance:
+            return tuple(steps)
+    raise AssertionError
+
+
+@lru_cache
+def fast_quintics(lower: float) -> tuple[tuple[Coefficients, ...], tuple[Coefficients, ...]]:
+    """The same for 1e-2, split where nothing is weaker than `WEAK` of the strongest."""
+    steps = quintics(lower, 1e-2)
+    strong = next(place for place, (_, low, high) in enumerate(_narrowing(lower)) if low > WEAK * high)
+    return steps[: strong + 1], steps[strong + 1 :]
+
+
+def _narrowing(lower: float) -> Iterator[tuple[Coefficients, float, float]]:
+    """Quintic after quintic, with the interval that [lower, 1] has become.
+
+    The best one for a tiny lower end has a dip as deep as that end, and what falls into it drowns in rounding: so ends
+    below `CUSHION` are treated as that.
+    """
+    low, high = lower, 1.0 + 2 * lower * lower
+    while True:
+        start = low / high
+        (a, b, c), error = best_quintic(max(start, CUSHION))
+        low, high, before = min(1 - error, start * (a + start**2 * (b + c * start**2))), 1 + error, high
+        yield (a / before, b / before**3, c / before**5), low, high
+
+
+def best_quintic(lower: float) -> tuple[Coefficients, float]:
+    """(a, b, c) with a x + b x³ + c x⁵ closest to 1 on [lower, 1], and its largest distance from it.
+
+    The best one errs by the same amount, with alternating sign, at both ends and at the two extremes in between (Remez).
+    """
+    if lower > 0.99:  # there it is Newton and Schulz's to many digits, and the four points coincide
+        a, b, c = LAST
+        return LAST, abs(1 - lower * (a + lower**2 * (b + c * lower**2)))
+    points = [lower, 0.75 * lower + 0.25, 0.25 * lower + 0.75, 1.0]
+    for _ in range(100):
+        rows = [[x, x**3, x**5, (-1.0) ** place] for place, x in enumerate(points)]
+        a, b, c, error = _solve(rows, [1.0] * 4)
+        root = math.sqrt(9 * b * b - 20 * a * c)
+        extremes = [math.sqrt((-3 * b - root) / (10 * c)), math.sqrt((-3 * b + root) / (10 * c))]
+        if max(abs(new - old) for new, old in zip(extremes, points[1:3], strict=True)) < 1e-15:
+            break
+        points[1:3] = extremes
+    return (a, b, c), abs(error)
+
+
+@lru_cache
+def rationals(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
+    """(a, b, c) of x (a + b x²) / (1 + c x²), each the best on what is left of [lower, 1] (dynamically weighted Halley)."""
+    low = lower
+    steps: list[Coefficients] = []
+    while 1 - low > tolerance:
+        d = (4 * (1 - low**2) / low**4) ** (1 / 3)
+        a = math.sqrt(1 + d) + math.sqrt(8 - 4 * d + 8 * (2 - low**2) / (low**2 * math.sqrt(1 + d))) / 2
+        b = (a - 1) ** 2 / 4
+        c = a + b - 1
+        steps.append((a, b, c))
+        low = min(low * (a + b * low**2) / (1 + c * low**2), 1.0)
+    return tuple(steps)
+
+
+def _solve(rows: list[list[float]], right: list[float]) -> list[float]:
+    """A small linear system by elimination with pivoting, in plain numbers: wherever torch is being traced, too."""
+    table = [[*row, value] for row, value in zip(rows, right, strict=True)]
+    size = len(table)
+    for column in range(size):
+        best = max(range(column, size), key=lambda row: abs(table[row][column]))
+        table[column], table[best] = table[best], table[column]
+        for row in range(size):
+            if row != column:
+                factor = table[row][column] / table[column][column]
+                table[row] = [mine - factor * theirs for mine, theirs in zip(table[row], table[column], strict=True)]
+    return [table[row][size] / table[row][row] for row in range(size)]

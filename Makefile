@@ -43,7 +43,7 @@ noise: $(STAMP)  ## rounding noise in gradients, by precision
 figure: $(STAMP) ## the README's picture: draws what is stored, trains the rest; DEVICE=cuda for a GPU (an hour on a CPU)
 	$(VENV)/bin/egalitarian grok --full --seeds 0-7 --device $(DEVICE) --picture docs/grokking.png
 
-results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/; never trains
+results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/ (refuses if fewer than are there); never trains
 	$(VENV)/bin/egalitarian toy --out results/toy
 	$(VENV)/bin/egalitarian report --out results
 

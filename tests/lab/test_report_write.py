@@ -244,3 +244,16 @@ def test_the_report_never_trains() -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 whole = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
                 assert not {f"egalitarian.lab.{room}" for room in forbidden} & whole, file.name
+
+
+def test_a_report_of_fewer_runs_does_not_replace_one_of_more(tmp_path: Path) -> None:
+    many, few = Store(tmp_path / "many"), Store(tmp_path / "few")
+    for seed in range(3):
+        write_run(many, "addition-97", "egd", seed, 30)
+    write_run(few, "addition-97", "egd", 0, 30)
+    write_report(many, tmp_path / "out", ["addition-97"])
+    before = (tmp_path / "out" / "summary.csv").read_bytes()
+    with pytest.raises(ReportError, match="must not hold a report of more runs, got one of 3 where there are 1 now"):
+        write_report(few, tmp_path / "out", ["addition-97"])
+    assert (tmp_path / "out" / "summary.csv").read_bytes() == before
+    assert write_report(few, tmp_path / "out", ["addition-97"], replace=True).runs == 1

@@ -57,7 +57,9 @@ def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) ->
         raise SpecError(f"{where}: name must be absent, got {table['name']!r}; an experiment has the name of its file")
     task = table.get("task")
     if isinstance(task, dict) and "file" in task:
+        own = Path(str(task["file"])).name
         task["code"] = _run_file(task.pop("file"))
+        table["sources"] = {**table["sources"], "task.code": f"{own}, a digest"}
     try:
         return read(Experiment, {"name": where, "title": where, "changes": tuple(changes), **table})
     except SpecError as error:

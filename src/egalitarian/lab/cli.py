@@ -58,7 +58,7 @@ def grok(
 
     Plain SGD needs thousands of epochs; without --full it gets three times what EGD needed, which the table says.
     Everything is stored: Ctrl-C is safe, and the same command goes on where it stopped. On addition-97 it takes about a
-    minute and a half on a CPU, with --full a quarter of an hour.
+    minute and a half on a CPU, with --full about seven.
     """
     from egalitarian.lab.picture import draw_grok
 
@@ -131,6 +131,8 @@ def run(
     loaded = [catalog.load(name, changes or (), names) for name in experiments]
     plans = [(each, name) for each in loaded for name in shows.chosen_methods(each, names)]
     store = Store(runs)
+    if changes:
+        console.print(f"[dim]With {escape(', '.join(changes))}: stored beside, and never counted as the paper's.[/dim]")
     for each, name in plans:
         rehearse(each, name, numbers[0])
     with Display(console, curves=False) as display:
@@ -147,6 +149,7 @@ def run(
 def report(
     experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
+    replace: Annotated[bool, typer.Option("--replace", help="Even over a report of more runs.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains.
@@ -156,7 +159,9 @@ def report(
     """
     from egalitarian.lab.report.write import write_report
 
-    written = write_report(Store(choices.existing(runs)), choices.named("--out", out), tuple(experiments or ()))
+    written = write_report(
+        Store(choices.existing(runs)), choices.named("--out", out), tuple(experiments or ()), replace=replace
+    )
     shows.say_report(Console(highlight=False), written)
     if not written.complete:
         raise typer.Exit(1)

@@ -108,7 +108,7 @@ def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Every single setting by its dotted key, as `--set` takes it; what is absent is left out."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if _is_chain(value) else None
     if inner is None:
-        if value is not None and value != []:
+        if value is not None and value not in ([], ""):
             yield key, value
         return
     for below, item in inner:

@@ -42,8 +42,8 @@ def mean(numbers: Iterable[Count]) -> Count | None:
 
 
 def number(value: float) -> str:
-    """As short as it can be read: whole above 1000, else four digits at most."""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    """As short as it can be read: to halves above 1000 (a median of two), else four digits at most."""
+    return f"{round(2 * value) / 2:.1f}".removesuffix(".0") if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def measured(value: Count | float) -> str:

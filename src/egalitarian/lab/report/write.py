@@ -70,21 +70,36 @@ class Report:
         return not self.warnings and not self.errors
 
 
-def write_report(store: Store, out: Path, experiments: Sequence[str] = ()) -> Report:
+def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, replace: bool = False) -> Report:
     """Tables, figures, verdicts and a page into `out`, of the named experiments (names, or paths of TOML files) or of all.
 
     What an earlier report wrote there and this one does not is removed; files that no report wrote stay.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
-        ReportError: `out` is a file, or cannot be written.
+        ReportError: `out` is a file, or cannot be written, or holds a report of more runs and `replace` is not set.
     """
     if out.exists() and not out.is_dir():
         raise ReportError(f"out must be a folder, got the file {out}; name another with --out")
     gathered = gather(store, experiments)
+    there = _runs_there(out)
+    if len(gathered.runs) < there and not replace:
+        raise ReportError(
+            f"{out} must not hold a report of more runs, got one of {there} where there are {len(gathered.runs)} now; name "
+            f"another folder with --out, or say --replace"
+        )
     contents = contents_for(gathered)
     with _writable(out):
         return _Writing(out, gathered, contents, store.root.resolve().name).all()
+
+
+def _runs_there(out: Path) -> int:
+    """How many runs the report in a folder is of; 0 where there is none that can be read."""
+    try:
+        said = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+        return sum(method["n"] for methods in said["experiments"].values() for method in methods.values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return 0
 
 
 def contents_for(gathered: Gathered) -> Contents:

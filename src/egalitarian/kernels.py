@@ -30,8 +30,8 @@ RTOL: dict[Precision, float] = {
 """Where directions end and rounding noise begins, relative to the largest singular value, by the precision a
 gradient was *computed* in. `benchmarks/noise.py` measures the noise; each value lies above what it found."""
 
-REFINE_BELOW = 1e-4
-"""Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
+REFINE_BELOW = {torch.float64: 1e-4, torch.float32: 5e-3}
+"""Directions weaker than this come out of `eigh` with a relative error above 1e-7 (of float32: about 1e-2)."""
 
 
 @torch.no_grad()
@@ -78,6 +78,10 @@ def polar(
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         return kernel(X, rtol, None if floor is None else floor / scale)
 
+    if chosen == "products" and G.dtype != torch.float64 and G.numel():
+        return kernel(G.to(torch.float64), rtol, None).to(
+            G.dtype
+        )  # one number that is not finite makes all of its matrix NaN
     return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
 
 
@@ -211,6 +215,7 @@ def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
+    """In the precision of X."""
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X  # the short side in front
     eigenvalues, Q = torch.linalg.eigh(A @ A.mT)  # ascending
@@ -218,7 +223,7 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     inverse = torch.where(_above_cut(S, rtol), 1 / S, 0)
     P = _recombine(Q, inverse, Q.mT) @ A
     weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
-    rough = weakest < REFINE_BELOW * S[..., -1]
+    rough = weakest < REFINE_BELOW[X.dtype] * S[..., -1]
     if not _may_look(X) or rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
         refined = 1.5 * P - 0.5 * (P @ P.mT) @ P
         P = torch.where(rough[..., None, None], refined, P)
@@ -228,13 +233,7 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """In the precision of X, float32."""
-    tall = X.shape[-2] > X.shape[-1]
-    A = X.mT if tall else X
-    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)
-    S = eigenvalues.clamp_min(0).sqrt()
-    P = _recombine(Q, torch.where(_above_cut(S, max(rtol, FAST_RTOL)), 1 / S, 0), Q.mT) @ A
-    return P.mT if tall else P
+    return _by_eigh(X, max(rtol, FAST_RTOL), floor)
 
 
 def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:

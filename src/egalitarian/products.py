@@ -50,7 +50,7 @@ def polar_by_products(A: Tensor, rtol: float) -> Tensor:
         Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE))
     else:
         Z = _root_by_quintics(K, square, e2, quintics(low, TOLERANCE))
-    P = (_sharpened(Z, e2) / scale) @ A
+    P = _sharpened(Z, e2).div_(scale) @ A
     return _quintic(LAST, P @ P.mT) @ P
 
 
@@ -90,7 +90,7 @@ def _normalized(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     root_t8 = torch.linalg.matrix_norm(square @ square, keepdim=True).clamp_min(1e-60)
     above = root_t8**0.25
     ratio = ((root_t8 / root_t4).sqrt() / above).clamp_max(1.0)
-    return K / above, square / above.square(), (trace * above).sqrt(), ratio
+    return K.div_(above), square.div_(above.square()), (trace * above).sqrt(), ratio
 
 
 def _least_ratio(k: int) -> float:
@@ -99,11 +99,13 @@ def _least_ratio(k: int) -> float:
 
 
 def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> Tensor:
-    """(K + e²)^(-1/2). What h is in the first step matters little, so long as Z and R get the same: K² will do for R²."""
+    """(K + e²)^(-1/2), K and K² being overwritten.
+
+    What h is in the first step matters little, so long as Z and R get the same: K² will do for R².
+    """
     (a, b, c), *rest = steps
-    R = _shift_(K.clone(), e2)
-    h = _shift_(b * K + c * square, a)
-    return _by_quintics(h, R @ h @ h, rest)
+    h = _shift_(square.mul_(c).add_(K, alpha=b), a)
+    return _by_quintics(h, _shift_(K, e2) @ h @ h, rest)
 
 
 def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> Tensor:
@@ -129,7 +131,7 @@ def _quintic(step: Coefficients, R: Tensor) -> Tensor:
 
 def _root_by_cholesky(K: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> Tensor:
     """(K + e²)^(-1/2) of one large matrix."""
-    R, Z = _shift_(K.clone(), e2), None
+    R, Z = _shift_(K, e2), None
     for place, (a, b, c) in enumerate(steps):
         factor, _ = torch.linalg.cholesky_ex(_shift_(c * R, 1.0))
         T = torch.cholesky_inverse(factor)  # (1 + c R)^-1
@@ -144,11 +146,11 @@ def _root_by_cholesky(K: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> T
 
 def _sharpened(Z: Tensor, e2: Tensor) -> Tensor:
     """Z times 1 where s > e and 0 where s < e, and what the soft cut fell short by, to first order."""
-    W = _shift_(-e2 * (Z @ Z), 1.0)
+    W = _shift_((Z @ Z).mul_(-e2), 1.0)
     square = W @ W
     cube = square @ W
     a, b, c, d = SHARP
-    return Z @ (cube @ _shift_(b * W + c * square + d * cube, a))
+    return Z @ (cube @ _shift_(W.mul_(b).add_(square, alpha=c).add_(cube, alpha=d), a))
 
 
 def _shift_(A: Tensor, by: float | Tensor) -> Tensor:

@@ -1,0 +1,175 @@
+"""The polar factor by products: its coefficients, its two precisions, and that nothing in it looks at a value."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from spectra import BY_VALUES, decades, distance, from_spectrum, gaussian, law, singular_values, svd_cut
+from torch import Tensor
+from torch.func import vmap
+
+from egalitarian import Polar, explain, polar, products
+from egalitarian.choice import choose_method
+from egalitarian.products import Coefficients, best_quintic, fast_quintics, quintics, rationals
+
+CUDA = torch.device("cuda")
+
+
+def odd(step: Coefficients, x: Tensor) -> Tensor:
+    a, b, c = step
+    return x * (a + b * x**2 + c * x**4)
+
+
+def grid(lower: float) -> Tensor:
+    return torch.logspace(math.log10(lower), 0, 4000, dtype=torch.float64)
+
+
+@law
+@given(lower=st.floats(0.001, 0.985))
+def test_the_best_quintic_errs_alike_at_four_points(lower: float) -> None:
+    step, error = best_quintic(lower)
+    x = torch.linspace(lower, 1, 20_001, dtype=torch.float64)
+    off = 1 - odd(step, x)
+    assert off.abs().max().item() == pytest.approx(error, rel=1e-5, abs=1e-12)
+    signs = off[off.abs() > 0.999 * error].sign()
+    assert int((signs.diff() != 0).sum()) == 3
+    for changed in range(3):  # no coefficient can be moved for the better
+        for by in (1e-3 * error, -1e-3 * error):
+            other = tuple(value + by * (place == changed) for place, value in enumerate(step))
+            assert (1 - odd(other, x)).abs().max() >= off.abs().max() - 1e-12
+
+
+@law
+@given(lower=st.floats(-7, -1), tolerance=st.sampled_from([1e-2, 2e-3, 1e-6, 1e-9]))
+def test_quintics_take_an_interval_to_one(lower: float, tolerance: float) -> None:
+    x = grid(10**lower)
+    for step in quintics(10**lower, tolerance):
+        x = odd(step, x)
+    assert (1 - x).abs().max() <= tolerance + 1e-12
+
+
+@pytest.mark.parametrize("lower", [1e-2, 1e-4, 1e-6, 5e-7])
+def test_rationals_take_an_interval_to_one(lower: float) -> None:
+    x = grid(lower)
+    for a, b, c in rationals(lower, 2e-3):
+        x = x * (a + b * x**2) / (1 + c * x**2)
+    assert (1 - x).abs().max() <= 2e-3
+    assert len(rationals(lower, 2e-3)) <= 3 + (lower < 1e-6)
+
+
+def test_fast_quintics_are_the_same_ones_split() -> None:
+    first, rest = fast_quintics(1e-4)
+    assert first + rest == quintics(1e-4, 1e-2)
+    x = grid(1e-4)
+    for step in first:
+        x = odd(step, x)
+    assert x.min() > products.WEAK * x.max()
+
+
+@pytest.fixture
+def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "LARGE", 2)
+
+
+@pytest.mark.usefixtures("all_large")
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40), (3, 12, 9)])
+def test_large_matrices_go_by_cholesky_to_the_same_factor(shape: tuple[int, ...]) -> None:
+    short = min(shape[-2:])
+    G = from_spectrum(*shape[-2:], decades(short, 1e3)).expand(shape) * torch.ones(shape)
+    assert distance(polar(G, method="products"), polar(G, method="svd")) < 1e-6
+    assert distance(polar(G, method="products", precision="fast"), polar(G, method="svd")) < 1e-2 * short**0.5
+
+
+@pytest.mark.parametrize("method", ["products", "eigh"])
+@pytest.mark.parametrize("shape", [(194, 512), (60, 60), (90, 30)])
+@pytest.mark.parametrize("condition", [10.0, 100.0, 300.0, 1e3, 1e4])
+def test_fast_is_right_to_a_hundredth_where_it_says(condition: float, shape: tuple[int, int], method: str) -> None:
+    G = from_spectrum(*shape, decades(min(shape), condition))
+    U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
+    strong = 1e-3 * S[0] < S
+    off = (U.mT @ polar(G, method=method, precision="fast").double() @ Vh.mT - torch.eye(len(S)))[strong]
+    assert torch.linalg.matrix_norm(off) <= 1e-2 * strong.sum().sqrt()
+    assert singular_values(polar(G, method=method, precision="fast")).max() < 1.05
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_what_is_not_finite_stays_in_its_matrix(precision: str) -> None:
+    G = gaussian(4, 6, 9)
+    expected = polar(G, method="products", precision=precision)
+    G[1, 2, 3], G[2, 0, 0] = math.nan, math.inf
+    P = polar(G, method="products", precision=precision)
+    assert P[1:3].isnan().all()
+    assert torch.equal(P[[0, 3]], expected[[0, 3]])
+
+
+def test_zero_is_zero_and_scale_does_not_matter() -> None:
+    for precision in ("exact", "fast"):
+        assert not polar(torch.zeros(2, 5, 7), method="products", precision=precision).any()
+    G = gaussian(5, 7)
+    for scale in (1e-30, 1e30, 1e-38):
+        torch.testing.assert_close(polar(G * scale, method="products"), polar(G, method="products"), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["products", "eigh", "auto"])
+def test_it_goes_through_vmap(method: str) -> None:
+    G = gaussian(3, 6, 9)
+    mapped = vmap(lambda matrix: polar(matrix, method=method))(G)
+    torch.testing.assert_close(mapped, polar(G, method=method), rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a")
+@pytest.mark.parametrize("method", ["products", "auto"])
+def test_it_compiles_in_one_piece(method: str) -> None:
+    G = gaussian(3, 6, 9)
+    compiled = torch.compile(lambda matrix: polar(matrix, method=method), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(G), polar(G, method=method), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)"),
+        ({"precision": "fast"}, "eigh: Gram matrix 6 x 6 in float32 and its eigenvectors, cut-off 0.001 (a CPU)"),
+        ({"method": "products"}, "products: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (asked for)"),
+        ({"rtol": 1e-9}, "svd: float64 SVD, cut-off 1e-09 (a cut-off below 5e-07 is beyond a Gram matrix)"),
+        ({"floor": 1e-6}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a floor needs"),
+    ],
+)
+def test_explain_says_what_polar_does(options: dict[str, object], said: str) -> None:
+    assert explain(torch.zeros(6, 9), **options).startswith(said)
+
+
+def test_the_rule_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fast, large in ((True, "products"), (False, "eigh")):
+        monkeypatch.setattr("egalitarian.choice.full_rate", lambda device, fast=fast: fast)
+        choose = {short: choose_method("auto", torch.float32, 1e-6, device=CUDA, short=short) for short in (194, 4096)}
+        assert choose == {194: "products", 4096: large}
+    assert choose_method("auto", torch.float32, 0.1, device=CUDA, short=9) == "eigh"
+    assert choose_method("auto", torch.float64, 1e-12, device=CUDA, short=9) == "svd"
+    assert choose_method("auto", torch.float32, 1e-6, floor=1e-6, device=CUDA, short=9) == "eigh"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"precision": "quick"}, "precision must be 'exact' or 'fast', got 'quick'"),
+        ({"precision": "fast", "method": "svd"}, "precision must be 'exact' for method 'svd'"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None without the exact singular values"),
+        ({"method": "products", "floor": 1e-6}, "floor must be None without the exact singular values"),
+        ({"method": "products", "rtol": 1e-8}, "rtol must be >= 5e-07 for method 'products'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, object], told: str) -> None:
+    with pytest.raises(ValueError, match=told.replace("'", ".")):
+        polar(torch.eye(3), **options)
+    with pytest.raises(ValueError, match=told.replace("'", ".")):
+        Polar(**options)
+
+
+def test_products_need_no_values() -> None:
+    """What `BY_VALUES` is about: the factor of a matrix with a gap is that of the SVD all the same."""
+    assert "products" not in BY_VALUES
+    G = from_spectrum(30, 40, 80 * decades(12, 50))
+    assert distance(polar(G, method="products"), svd_cut(G, 1e-6)) < 1e-6

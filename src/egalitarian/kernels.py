@@ -30,8 +30,8 @@ RTOL: dict[Precision, float] = {
 """Where directions end and rounding noise begins, relative to the largest singular value, by the precision a
 gradient was *computed* in. `benchmarks/noise.py` measures the noise; each value lies above what it found."""
 
-REFINE_BELOW = {torch.float64: 1e-4, torch.float32: 5e-3}
-"""Directions weaker than this come out of `eigh` with a relative error above 1e-7 (of float32: about 1e-2)."""
+REFINE_BELOW = 1e-4
+"""Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
 
 
 @torch.no_grad()
@@ -54,7 +54,7 @@ def polar(
             synchronisation, so it goes into a CUDA graph; the cut-off is right to a factor of three), `"eigh"` (the Gram
             matrix's eigenvectors), `"svd"` (the reference: a float64 SVD), or `"auto"`, which `explain` tells.
         precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2 for
-            directions above 1e-3 of the largest; weaker ones come out weaker, or not at all.
+            directions above 1e-3 of the largest; weaker ones may come out weaker.
         rtol: the relative cut-off; by default what G's dtype leaves as rounding noise (`egalitarian.kernels.RTOL`).
             Under autocast that is not G's dtype: see `Polar(compute=...)`.
         floor: an *absolute* bound from below on the singular values, as the authors have it: directions weaker than
@@ -119,7 +119,7 @@ def explain(
     ways = {
         ("svd", "exact"): f"float64 SVD, cut-off {rtol:g}",
         ("eigh", "exact"): f"{gram} in float64 and its eigenvectors, cut-off {rtol:g}",
-        ("eigh", "fast"): f"{gram} in float32 and its eigenvectors, cut-off {max(rtol, FAST_RTOL):g}",
+        ("eigh", "fast"): f"{gram} in float32 and its eigenvectors; exact if a direction is below {FAST_RTOL:g}",
         ("products", "exact"): f"{gram} in float64, {steps}, sharp cut-off {rtol:g}",
         ("products", "fast"): f"{gram} in float64, {steps}, then half precision; soft cut-off",
     }
@@ -215,7 +215,6 @@ def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """In the precision of X."""
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X  # the short side in front
     eigenvalues, Q = torch.linalg.eigh(A @ A.mT)  # ascending
@@ -223,7 +222,7 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     inverse = torch.where(_above_cut(S, rtol), 1 / S, 0)
     P = _recombine(Q, inverse, Q.mT) @ A
     weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
-    rough = weakest < REFINE_BELOW[X.dtype] * S[..., -1]
+    rough = weakest < REFINE_BELOW * S[..., -1]
     if not _may_look(X) or rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
         refined = 1.5 * P - 0.5 * (P @ P.mT) @ P
         P = torch.where(rough[..., None, None], refined, P)
@@ -233,7 +232,15 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _by_eigh(X, max(rtol, FAST_RTOL), floor)
+    """In float32, whose Gram matrix is right to 1e-2 down to `FAST_RTOL` of the largest; exact where anything is weaker."""
+    tall = X.shape[-2] > X.shape[-1]
+    A = X.mT if tall else X
+    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)
+    S = eigenvalues.clamp_min(0).sqrt()
+    if not _may_look(X) or (S[..., 0] <= FAST_RTOL * S[..., -1]).any():
+        return _by_eigh(X.to(torch.float64), rtol, floor)
+    P = _recombine(Q, 1 / S, Q.mT) @ A
+    return P.mT if tall else P
 
 
 def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:

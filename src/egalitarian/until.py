@@ -71,6 +71,7 @@ class Switch:
     def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
         self._until, self._stack, self._device = until, stack, device
         shape = () if stack is None else (stack,)
+        self._there = torch.empty(shape, dtype=torch.bool, device=device)  # always the same: a captured step may hold it
         self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
 
     @property
@@ -122,7 +123,7 @@ class Switch:
 
     def _set(self, active: Tensor, streak: Tensor) -> None:
         self._active, self._streak = active, streak
-        self._there = active.to(self._device)
+        self._there.copy_(active)
 
 
 def _on_cpu(what: str, value: Any, way_out: str, dtype: torch.dtype | None = None) -> Tensor:

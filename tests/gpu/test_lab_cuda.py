@@ -10,6 +10,7 @@ import torch
 from egalitarian.lab import catalog
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.methods import Stepper
+from egalitarian.lab.steps import Eager, Recorded, why_eager
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import Stop, sweep
 
@@ -49,3 +50,53 @@ def test_a_run_begun_on_the_gpu_goes_on_on_the_cpu_and_back(tmp_path: Path) -> N
         assert mixed.last is not None
         assert plain.last is not None
         assert mixed.last["train_loss"] == pytest.approx(plain.last["train_loss"], rel=1e-8)
+
+
+@pytest.mark.parametrize("method", ["sgd", "egd", "egd-outside", "column-norm"])
+def test_a_recorded_step_is_the_step(method: str) -> None:
+    """Two seeds, three epochs, and one of them switched off after the first."""
+    experiment = catalog.load("addition-97", SMALL[:3])
+    after = {}
+    for kind in (Eager, Recorded):
+        ensemble = Ensemble(experiment, [3, 5], torch.device("cuda"))
+        stepper = Stepper(experiment.methods[method], ensemble.parameters)
+        arguments = (ensemble, stepper) if kind is Eager else (ensemble, stepper, ensemble.choices(0)[0])
+        steps = kind(*arguments)
+        for epoch in range(3):
+            for chosen in ensemble.choices(epoch):
+                steps.gradients(chosen)
+                steps.update()
+            stepper.observe(torch.tensor([0.99, 0.5]))
+        after[kind] = [value.detach().clone() for value in ensemble.parameters.values()] + [stepper.count]
+        assert stepper.active == ([False, True] if experiment.methods[method].until else stepper.active)
+    *recorded, count = after[Recorded]
+    *eager, expected = after[Eager]
+    assert count == expected
+    for one, other in zip(recorded, eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def test_what_remembers_is_not_recorded() -> None:
+    experiment = catalog.load("addition-97", SMALL[:3])
+    reasons = {}
+    for method in ("egd", "sgd", "grokfast-ema", "muon", "natural"):
+        ensemble = Ensemble(experiment, [0], torch.device("cuda"))
+        reasons[method] = why_eager(ensemble, Stepper(experiment.methods[method], ensemble.parameters))
+    assert not reasons["egd"]
+    assert not reasons["sgd"]
+    assert all("remembers" in reasons[method] for method in ("grokfast-ema", "muon", "natural"))
+
+
+def test_seeds_that_are_done_stay_until_half_are(tmp_path: Path) -> None:
+    """Their records end where they are done, and each is what it is alone, up to rounding."""
+    experiment = catalog.load("addition-97", [*SMALL[:3], "measure.threshold=0.05", "measure.past=1"])
+    stop = Stop(0.05, 60, 1)
+    together = sweep(experiment, "egd", range(6), Store(tmp_path / "a"), torch.device("cuda"), stop=stop)
+    for progress in together:
+        assert progress.done(stop)
+        stored = Store(tmp_path / "a").find(progress.run)
+        epochs = [record["epoch"] for record in stored.records() if "snapshot" not in record]
+        assert epochs == list(range(progress.next_epoch))
+        assert stored.checkpoints()[0].epoch == progress.next_epoch
+        if progress.crossed is not None:
+            assert progress.next_epoch == progress.crossed + 2

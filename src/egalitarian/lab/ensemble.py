@@ -44,7 +44,7 @@ class Ensemble:
         assert isinstance(experiment.model, Model)
         self.seeds, self.device = tuple(seeds), device
         self._training, self._model = experiment.training, experiment.model
-        self._dtype = getattr(torch, experiment.training.precision)
+        self._dtype: torch.dtype = getattr(torch, experiment.training.precision)
         data = [experiment.task.build(seed) for seed in seeds]
         self.train = self._stacked([each.train for each in data])
         self.test = self._stacked([each.test for each in data])
@@ -56,6 +56,10 @@ class Ensemble:
         self.start = {name: self._placed([start[name] for start in starts]) for name in starts[0]}
         self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
         self.loss = LOSSES[experiment.training.loss]
+
+    @property
+    def precision(self) -> torch.dtype:
+        return self._dtype
 
     @property
     def points(self) -> int:
@@ -89,11 +93,16 @@ class Ensemble:
 
     def epoch(self, number: int) -> list[Split]:
         """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""
+        return [self.take(chosen) for chosen in self.choices(number)]
+
+    def choices(self, number: int) -> list[Tensor]:
+        """Which points make up each batch of an epoch, (seeds, batch) each, as places in the stacked data."""
         orders = [torch.randperm(self.points, generator=stream(seed, "batches", number)) for seed in self.seeds]
         order = torch.stack(orders).to(self.device) + self._offsets
-        return [self._take(chosen) for chosen in torch.split(order, self._training.batch, 1)[: self.batches]]
+        return list(torch.split(order, self._training.batch, 1)[: self.batches])
 
-    def _take(self, chosen: Tensor) -> Split:
+    def take(self, chosen: Tensor) -> Split:
+        """The points at these places."""
         flat = chosen.flatten()
         return Split(
             *(part.flatten(0, 1).index_select(0, flat).reshape(*chosen.shape, *part.shape[2:]) for part in self.train)

@@ -50,7 +50,7 @@ class Stepper:
     """All that moves the weights of one method: decay in the loss, transforms, optimizers."""
 
     def __init__(self, method: spec.Method, parameters: Mapping[str, Tensor]) -> None:
-        self._parameters = parameters
+        self._parameters, self._method = parameters, method
         self._plan = _plan(method, parameters)
         hidden = method.hidden or method.optim
         targets = {entry.name for entry in self._plan.taken}
@@ -59,6 +59,8 @@ class Stepper:
         self._decays = {name: of[name].weight_decay for name in weights} if method.decay == "loss" else {}
         outside = {name: 0.0 if method.decay == "loss" or name not in weights else of[name].weight_decay for name in of}
         self._optimizers = _optimizers(parameters, of, outside)
+        self.count = 0
+        """Steps so far."""
         self._attachment = self._attach(method) if method.transform else None
 
     @property
@@ -87,6 +89,17 @@ class Stepper:
     def step(self) -> None:
         for optimizer in self._optimizers:
             optimizer.step()
+        self.stepped()
+
+    def stepped(self) -> None:
+        """Counts a step; called alone by whoever repeats a recorded one."""
+        self.count += 1
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a step is the same operations every time, with nothing remembered outside the parameters."""
+        plain = all(isinstance(each, Stacked) and each.is_plain_sgd for each in self._optimizers)
+        return plain and all(isinstance(link, spec.Polar | spec.NeuronNorm) for link in self._method.transform)
 
     def observe(self, accuracy: Tensor) -> None:
         """One test accuracy per seed, at an epoch's end."""
@@ -100,6 +113,7 @@ class Stepper:
         for place, optimizer in enumerate(self._optimizers):
             optimizer.load([_below(state, f"optim.{place}.") for state in states])
         if self._attachment is not None:
+            self.count = int(states[0]["egd.step"])
             self._attachment.load_state_dict(self._attachment_state([_below(state, "egd.") for state in states]))
 
     def _attach(self, method: spec.Method) -> eg.Attachment:
@@ -120,7 +134,7 @@ class Stepper:
             state |= {f"optim.{place}.{key}": value for key, value in optimizer.state(seed).items()}
         if self._attachment is not None:
             saved = self._attachment.state_dict()
-            state["egd.step"] = torch.tensor(saved["step"])
+            state["egd.step"] = torch.tensor(self.count)
             state["egd.active"] = torch.tensor(saved["active"][seed])
             state["egd.streak"] = torch.tensor(saved["streak"][seed])
             for name, memory in saved["tensors"].items():
@@ -151,6 +165,11 @@ class Stacked:
 
     def step(self) -> None:
         self.optimizer.step()
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        groups = self.optimizer.param_groups
+        return isinstance(self.optimizer, torch.optim.SGD) and not any(group["momentum"] for group in groups)
 
     def state(self, seed: int) -> State:
         saved = self.optimizer.state_dict()["state"]

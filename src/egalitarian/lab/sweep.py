@@ -25,6 +25,9 @@ from egalitarian.lab.train import Epoch, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""
+STAY = {"cuda": 0.5}
+"""The share of a company, by device, that may be done before the others go on without it: a graph recorded anew costs more
+than some seeds in vain. Elsewhere the first that is done leaves."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ def _train_company(
     listener.begins(company, stop)
     with _interrupts() as interrupted:
         while company:
-            states = _until_one_is_done(company, writers, states, stop, device, listener, interrupted)
+            states = _until_enough_are_done(company, writers, states, stop, device, listener, interrupted)
             left = [place for place, progress in enumerate(company) if not progress.done(stop)]
             listener.ends([progress for progress in company if progress.done(stop)])
             company, states = [company[place] for place in left], [states[place] for place in left]
@@ -208,7 +211,7 @@ def _load(company: list[Progress]) -> list[dict[str, Tensor]] | None:
     return [checkpoint.tensors() for checkpoint in checkpoints]
 
 
-def _until_one_is_done(
+def _until_enough_are_done(
     company: list[Progress],
     writers: dict[int, Writer],
     states: list[dict[str, Tensor]] | None,
@@ -217,29 +220,36 @@ def _until_one_is_done(
     listener: Listener,
     interrupted: threading.Event,
 ) -> list[dict[str, Tensor]]:
-    """The states of all seeds once at least one is done, or somebody wants to stop; all of them saved."""
+    """The states of all seeds once some are done, or somebody wants to stop; each saved as it was when it was done."""
     first = company[0].run
-    seeds = [progress.run.seed for progress in company]
-    ensemble = Ensemble(first.experiment, seeds, device)
+    ensemble = Ensemble(first.experiment, [progress.run.seed for progress in company], device)
     stepper = Stepper(first.method, ensemble.parameters)
+    own = [writers[progress.run.seed] for progress in company]
+    everybody = range(len(company))
     if states is None:
-        states = _save(ensemble, stepper, [writers[seed] for seed in seeds], 0)
+        states = _save(ensemble, stepper, own, everybody, 0)
     else:
         _restore(ensemble, stepper, states)
     saved = time.monotonic()
-    for epoch in train(ensemble, stepper, company[0].next_epoch):
-        _keep(epoch, company, writers, stop, device)
-        listener.epoch(company, epoch.records)
-        over = interrupted.is_set() or any(progress.done(stop) for progress in company)
+    for epoch in train(ensemble, stepper, company[0].next_epoch, first.experiment.measure.spectra):
+        at_work = [place for place in everybody if not company[place].done(stop)]
+        _keep(epoch, company, own, at_work, stop, device)
+        listener.epoch([company[place] for place in at_work], [epoch.records[place] for place in at_work])
+        done = [place for place in everybody if company[place].done(stop)]
+        over = interrupted.is_set() or len(done) > STAY.get(device.type, 0.0) * len(company)
         if over or time.monotonic() - saved > SAVE_EVERY:
-            states = _save(ensemble, stepper, [writers[seed] for seed in seeds], epoch.number + 1)
+            states = _save(ensemble, stepper, own, at_work, epoch.number + 1)
             saved = time.monotonic()
+        elif newly := [place for place in at_work if place in done]:
+            _save(ensemble, stepper, own, newly, epoch.number + 1)
         if over:
             break
     return states
 
 
-def _keep(epoch: Epoch, company: list[Progress], writers: dict[int, Writer], stop: Stop, device: torch.device) -> None:
+def _keep(
+    epoch: Epoch, company: list[Progress], own: list[Writer], at_work: Sequence[int], stop: Stop, device: torch.device
+) -> None:
     timing = {
         "epoch": epoch.number,
         "training": epoch.training_seconds,
@@ -247,22 +257,24 @@ def _keep(epoch: Epoch, company: list[Progress], writers: dict[int, Writer], sto
         "seeds": len(company),
         "device": device.type,
     }
-    for progress, records in zip(company, epoch.records, strict=True):
-        writers[progress.run.seed].append(records, timing)
-        for record in records:
-            progress.take(record, stop.threshold)
+    for place in at_work:
+        own[place].append(epoch.records[place], timing)
+        for record in epoch.records[place]:
+            company[place].take(record, stop.threshold)
 
 
-def _save(ensemble: Ensemble, stepper: Stepper, writers: list[Writer], epoch: int) -> list[dict[str, Tensor]]:
-    """First every seed's new checkpoint, then, when all are safe, away with the old ones."""
+def _save(
+    ensemble: Ensemble, stepper: Stepper, own: list[Writer], places: Sequence[int], epoch: int
+) -> list[dict[str, Tensor]]:
+    """First the new checkpoint of each of these seeds, then, when all are safe, away with the old. Returns all states."""
     states = [
         {**{f"parameters.{name}": tensor.detach()[place] for name, tensor in ensemble.parameters.items()}, **state}
         for place, state in enumerate(stepper.states())
     ]
-    for writer, state in zip(writers, states, strict=True):
-        writer.save(epoch, state, ensemble.seeds)
-    for writer in writers:
-        writer.keep(epoch)
+    for place in places:
+        own[place].save(epoch, states[place], ensemble.seeds)
+    for place in places:
+        own[place].keep(epoch)
     return states
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from egalitarian.lab.measure import (
     spectral_measures,
 )
 from egalitarian.lab.methods import Stepper
+from egalitarian.lab.steps import recorded, steps_for
 
 Record = dict[str, Any]
 
@@ -33,47 +34,55 @@ class Epoch(NamedTuple):
     measuring_seconds: float
 
 
-def train(ensemble: Ensemble, stepper: Stepper, first: int = 0) -> Iterator[Epoch]:
+def train(ensemble: Ensemble, stepper: Stepper, first: int = 0, spectra: str = "epochs") -> Iterator[Epoch]:
     """Trains all seeds side by side, epoch by epoch, for ever: whoever iterates decides when to stop."""
     sketch = Sketch(ensemble.parameters)
+    steps, meter = steps_for(ensemble, stepper), meter_for(ensemble)
+    choices = ensemble.choices(first)
     epoch = first
     while True:
         clock = Clock(ensemble.device)
         active = stepper.active
-        batches = ensemble.epoch(epoch)
         values = None
-        for batch in batches:
-            ensemble.backward(batch)
-            stepper.add_decay()
-            if values is None:
+        for place, chosen in enumerate(choices):
+            steps.gradients(chosen)
+            if place == 0 and (spectra == "epochs" or is_snapshot(epoch)):
                 with clock.measuring():
                     values = singular_values(stepper.gradient)
-            stepper.step()
-        assert values is not None
+            steps.update()
+        choices = ensemble.choices(epoch + 1)  # while a GPU is still at work
         with clock.measuring():
-            measures, accuracy = _measures(ensemble, values)
+            measures, accuracy = _measures(meter(), values)
             records = _records(epoch, measures, active)
-            if is_snapshot(epoch):
+            if values is not None and is_snapshot(epoch):
                 _add_snapshots(records, epoch, values, sketch(ensemble.parameters, ensemble.start))
         stepper.observe(accuracy)
         yield Epoch(epoch, records, *clock.stop())
         epoch += 1
 
 
-def _measures(ensemble: Ensemble, values: Tensor) -> tuple[dict[str, list[float]], Tensor]:
+Meter = Callable[[], dict[str, Tensor]]
+"""Every measure that needs no spectrum, by name, one number per seed."""
+
+
+def meter_for(ensemble: Ensemble) -> Meter:
+    """Computes the measures; on a GPU as one recorded graph."""
+
+    def measure() -> dict[str, Tensor]:
+        train_loss, train_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.train)
+        test_loss, test_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.test)
+        both = {"train_loss": train_loss, "train_accuracy": train_accuracy, "test_loss": test_loss}
+        return {**both, "test_accuracy": test_accuracy, **norms(ensemble.parameters, ensemble.start)}
+
+    return measure if ensemble.device.type != "cuda" else recorded(measure)
+
+
+def _measures(measured: dict[str, Tensor], values: Tensor | None) -> tuple[dict[str, list[float]], Tensor]:
     """Every measure by name, one number per seed; and the test accuracies once more, for the switch-off."""
-    train_loss, train_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.train)
-    test_loss, test_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.test)
-    measured = {
-        "train_loss": train_loss,
-        "train_accuracy": train_accuracy,
-        "test_loss": test_loss,
-        "test_accuracy": test_accuracy,
-        **norms(ensemble.parameters, ensemble.start),
-        **spectral_measures(values),
-    }
+    if values is not None:
+        measured = {**measured, **spectral_measures(values)}
     table = torch.stack([value.double() for value in measured.values()]).cpu()  # read back at once
-    return dict(zip(measured, table.tolist(), strict=True)), table[3]
+    return dict(zip(measured, table.tolist(), strict=True)), table[list(measured).index("test_accuracy")]
 
 
 def _records(epoch: int, measures: dict[str, list[float]], active: list[bool]) -> list[list[Record]]:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from egalitarian.checks import check_integer, check_number
 from egalitarian.choice import COARSE, FAST_RTOL, GRAM_RTOL, SLOW_CARD_PRODUCTS, Method, Mode, choose_method, full_rate
@@ -252,13 +253,21 @@ def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """of(X), or of(Xᵀ)ᵀ; large matrices one by one, since what is best for them takes no batch."""
+    """of(X), or of(Xᵀ)ᵀ; large matrices one by one, since what is best for them takes no batch.
+
+    On a GPU with rows of zeros up to the next multiple of 8: products of such matrices are a tenth faster, and zeros add no
+    direction.
+    """
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X
-    if A.ndim > 2 and A.shape[-2] >= LARGE:
+    short = A.shape[-2]
+    if A.device.type == "cuda" and short % 8:
+        A = F.pad(A, (0, 0, 0, -short % 8))
+    if A.ndim > 2 and short >= LARGE:
         P = torch.stack([of(matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
     else:
         P = of(A)
+    P = P[..., :short, :]
     return P.mT if tall else P
 
 

@@ -44,8 +44,8 @@ LARGE = 1536
 def polar_by_products(A: Tensor, rtol: float) -> Tensor:
     """U Vᵀ of A (..., k, n), k <= n, in the precision of A; directions below about `rtol` of the largest are zero."""
     K, square, scale, ratio = _normalized(A)
-    e2 = rtol * rtol * ratio
-    low = rtol * _least_ratio(A.shape[-2])
+    e2 = 2 * rtol * rtol * ratio  # twice, since the ratio is a lower bound
+    low = math.sqrt(2) * rtol * _least_ratio(A.shape[-2])
     if is_large(A):
         Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE))
     else:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.kernels import RTOL, Method
+from egalitarian.choice import Method, Mode
+from egalitarian.kernels import RTOL
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "library"))
 from toy import batch, network
@@ -38,7 +39,7 @@ CASES = {
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("shape", [(100, 160), (160, 100), (194, 512)])
-@pytest.mark.parametrize("method", ["eigh", "svd"])
+@pytest.mark.parametrize("method", ["eigh", "products", "svd"])
 def test_what_is_called_exact_meets_the_table(values: Tensor, shape: tuple[int, int], method: Method) -> None:
     G = spectrum_matrix(shape, values)
     ours = eg.polar(G.cuda(), method=method).cpu().double()
@@ -140,11 +141,13 @@ def test_a_gradient_keeps_its_true_rank(compute: Any, setting: Any) -> None:
 
 
 def test_a_step_of_a_stack_does_not_synchronise() -> None:
-    """Switches, NaN guards, memories: all by torch.where. (eigh and svd synchronise by themselves.)"""
+    """Switches, NaN guards, memories, the polar factor: no value decides what is done. (eigh and svd synchronise.)"""
     weights = {"w": nn.Parameter(torch.zeros(4, 6, 5, device="cuda")), "b": nn.Parameter(torch.zeros(4, 6, device="cuda"))}
     plan = eg.matrices(weights, include="w", stack=True)
     optimizer = torch.optim.SGD(weights.values(), lr=0.1, foreach=True)
-    egd = eg.attach(optimizer, plan, [eg.GrokfastEMA(), eg.NeuronNorm()], decay_before=0.1)
+    egd = eg.attach(
+        optimizer, plan, [eg.GrokfastEMA(), eg.NeuronNorm(), eg.Polar(), eg.Polar(precision="fast")], decay_before=0.1
+    )
     egd.off([False, True, False, False])
     for parameter in weights.values():
         parameter.grad = torch.ones_like(parameter)
@@ -170,3 +173,55 @@ def test_exact_egd_keeps_no_memory() -> None:
         torch.cuda.synchronize()
         used.append(torch.cuda.memory_allocated())
     assert used[-1] == used[1]
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+@pytest.mark.parametrize("shape", [(194, 512), (3, 60, 40), (1600, 1600)])
+def test_the_polar_factor_goes_into_a_graph(shape: tuple[int, ...], precision: Mode) -> None:
+    G = torch.randn(shape, device="cuda")
+    eager = eg.polar(G, precision=precision)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        eg.polar(G, precision=precision)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        P = eg.polar(G, precision=precision)
+    graph.replay()
+    torch.testing.assert_close(P, eager, rtol=0, atol=1e-6 if precision == "exact" else 1e-2)
+    G.copy_(torch.randn(shape, device="cuda"))
+    graph.replay()
+    torch.testing.assert_close(P, eg.polar(G, precision=precision), rtol=0, atol=1e-6 if precision == "exact" else 1e-2)
+
+
+@pytest.mark.parametrize("shape", [(194, 512), (64, 100, 100), (1600, 1700)])
+def test_fast_is_right_to_a_hundredth(shape: tuple[int, ...]) -> None:
+    values = torch.logspace(0, -2.9, min(shape[-2:]), dtype=torch.float64)
+    G = spectrum_matrix(shape[-2:], values).cuda().expand(shape).contiguous()
+    off = (eg.polar(G, precision="fast") - eg.polar(G, method="svd")).double()
+    assert off.flatten(-2).norm(dim=-1).max() <= 1e-2 * min(shape[-2:]) ** 0.5
+
+
+def test_a_captured_step_follows_the_switch() -> None:
+    """The switch's mask is one tensor for good: a graph that holds it sees it change."""
+    weights = {"w": nn.Parameter(torch.zeros(2, 6, 5, device="cuda"))}
+    optimizer = torch.optim.SGD(weights.values(), lr=1.0)
+    egd = eg.attach(optimizer, eg.matrices(weights, include="w", stack=True))
+    plain = torch.randn(2, 6, 5, device="cuda")
+    weights["w"].grad = plain.clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        optimizer.step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    egd.off([True, False])
+    weights["w"].grad.copy_(plain)
+    with torch.no_grad():
+        weights["w"].zero_()
+    graph.replay()
+    torch.testing.assert_close(-weights["w"].detach()[0], plain[0])
+    torch.testing.assert_close(-weights["w"].detach()[1], eg.polar(plain[1]), rtol=0, atol=1e-5)

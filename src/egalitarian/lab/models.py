@@ -105,12 +105,12 @@ def add_columns(weight: Tensor, inputs: Tensor) -> Tensor:
     """W x for x that is 1 at the few places `inputs` names, by adding up columns of W; for a stack, (seeds * points, out).
 
     All columns of the stack are in one table. These lookups have a deterministic backward, indexing with a tensor has not.
-    Which is faster differs: on a CPU one lookup of all, on a GPU one after the other.
+    Which is faster differs: one lookup of all where there is a backward or no GPU, otherwise one after the other.
     """
     seeds, _, columns = weight.shape
     table = weight.mT.flatten(0, 1)
     places = (inputs + columns * torch.arange(seeds, device=inputs.device)[:, None, None]).flatten(0, 1)
-    if weight.device.type == "cpu":
+    if weight.device.type == "cpu" or (weight.requires_grad and torch.is_grad_enabled()):
         return F.embedding_bag(places, table, mode="sum")
     first, *rest = places.unbind(-1)
     total = F.embedding(first, table)

@@ -200,6 +200,41 @@ def toy(
     shows.say_toy(console, done)
 
 
+@app.command()
+def bench(
+    themes: Annotated[
+        list[str] | None, typer.Argument(metavar="[THEME]...", help="kernels, step, experiment; default: all.")
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N,...", help="How many seeds at once; default: 1,8 (step on a GPU: 1,8,64).")
+    ] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the tables, numbers and pictures.")] = Path("bench"),
+) -> None:
+    """What EGD costs on this machine: kernels, a training step, a whole experiment.
+
+    All ways to the polar factor with their error; a step with and without EGD for the paper's networks and a GPT's
+    matrices, beside Muon and other packages where installed; addition-97 trained to 95 %. Minutes on a GPU, a quarter of
+    an hour on a CPU; Ctrl-C keeps what is measured.
+    """
+    from egalitarian.lab.bench.measured import chosen, measure_theme
+    from egalitarian.lab.bench.theme import Setup
+
+    console = Console(highlight=False)
+    listed, counts, place = chosen(themes or ()), choices.counts("--seeds", seeds), choices.device(device, threads)
+    out.mkdir(parents=True, exist_ok=True)
+    for theme in listed:
+        with console.status(f"{theme.name}: beginning") as status:
+            setup = Setup(place, quick, counts, lambda doing: status.update(escape(f"{theme.name}: {doing}")))  # noqa: B023
+            measured = measure_theme(theme, setup)
+        shows.say_bench(console, measured, measured.write(out))
+        if not measured.complete:
+            console.print("Stopped; what was measured is written.")
+            raise typer.Exit(130)
+
+
 @app.callback(invoke_without_command=True)
 def main_options(
     version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,

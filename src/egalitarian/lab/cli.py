@@ -13,7 +13,7 @@ from rich.markup import escape
 from egalitarian import __version__
 from egalitarian.lab import catalog, choices, shows
 from egalitarian.lab.grok import Shown, compare
-from egalitarian.lab.listeners import Display, Several, TensorBoard
+from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.store import Store, StoreError
 from egalitarian.lab.sweep import Interrupted, Listener, Stop, rehearse, sweep
 
@@ -226,9 +226,8 @@ def bench(
     listed, counts, place = chosen(themes or ()), choices.counts("--seeds", seeds), choices.device(device, threads)
     out.mkdir(parents=True, exist_ok=True)
     for theme in listed:
-        with console.status(f"{theme.name}: beginning") as status:
-            setup = Setup(place, quick, counts, lambda doing: status.update(escape(f"{theme.name}: {doing}")))  # noqa: B023
-            measured = measure_theme(theme, setup)
+        with telling(console, theme.name) as tell:
+            measured = measure_theme(theme, Setup(place, quick, counts, tell))
         shows.say_bench(console, measured, measured.write(out))
         if not measured.complete:
             console.print("Stopped; what was measured is written.")

@@ -15,7 +15,7 @@ from egalitarian.lab.report.statistics import median_and_range
 from egalitarian.lab.spec import Experiment, Method
 
 EXPERIMENT = "addition-97"
-QUICK = ("task.modulus=7", "model.width=16", "training.batch=8", "task.train_fraction=0.9", "measure.threshold=0.3")
+QUICK = ("task.modulus=7", "model.width=16", "training.batch=8", "task.train_fraction=0.9", "measure.threshold=0.05")
 QUICK_EPOCHS = 10
 BASELINE = "SGD, tuned"
 RUNS, ENOUGH = 3, 20.0
@@ -97,16 +97,16 @@ THEME = Theme(
     title="Addition modulo 97, trained to 95 % test accuracy",
     about=(
         f"All seeds as one, until the last is past the threshold or the method's budget is spent; one test accuracy per "
-        f"epoch, nothing else measured or stored. to 95 %, to 50 %: the first epoch, from 0, whose test accuracy is past "
-        f"it, median over the seeds (smallest-largest). s: of all seeds together, evaluation included, of the run of "
-        f"median time. build s: data and networks, not in it. ratio: how many times faster than `{BASELINE}`. "
-        f"n: runs."
+        f"epoch, nothing else measured or stored. epoch, at 50 %: the first, from 0, whose test accuracy is past the "
+        f"threshold, or one half; median over the seeds (smallest-largest). s: of all seeds together, evaluation included, "
+        f"of the run of median time. build s: data and networks, not in it. ratio: how many times faster than "
+        f"`{BASELINE}`. n: runs."
     ),
     groups="together",
     columns=(
         Column("passed", "passed", text),
-        Column("epoch", "to 95 %", text),
-        Column("half", "to 50 %", text),
+        Column("epoch", "epoch", text),
+        Column("half", "at 50 %", text),
         Column("seconds", "s", figures),
         Column("ratio", "ratio", times),
         Column("ms_per_epoch", "ms per epoch", figures),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab.bench.theme import Row, Setup
-from egalitarian.lab.bench.timing import Work, measure
+from egalitarian.lab.bench.theme import Setup
+from egalitarian.lab.bench.timing import Work
 
 LAYERS, WIDTH = 12, 768
 ABOUT = (
@@ -25,21 +26,18 @@ RANK = 128
 Step = Callable[[], object]
 
 
-def rows(setup: Setup, baseline: str) -> Iterator[Row]:
+def works(setup: Setup, baseline: str) -> tuple[str, list[Work]]:
+    """(group, rivals): optimizers' steps on the same weights and gradients."""
     layers = LAYERS if setup.cuda and not setup.quick else 1
     width = 32 if setup.quick else WIDTH
     group = "GPT 124M" if layers == LAYERS else f"GPT 124M, {layers} of {LAYERS} layers"
     weights = matrices(layers, width, setup.device)
     drawn = [weight.grad.clone() for weight in weights.values() if weight.grad is not None]
-    works = [
+    rivals = [
         Work(name, step, partial(_put_back, list(weights.values()), drawn), captures)
         for name, step, captures in _steps(weights, baseline, min(RANK, width // 2), setup)
     ]
-    for name, took in measure(works, setup, group).items():
-        yield Row(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms}, took.note)
-    for package in PEERS:
-        if not installed(package):
-            yield Row(group, package, note="not installed")
+    return group, rivals
 
 
 def matrices(layers: int, width: int, device: torch.device) -> dict[str, nn.Parameter]:
@@ -79,7 +77,7 @@ def _steps(weights: Mapping[str, nn.Parameter], baseline: str, rank: int, setup:
         yield "torch.optim.Muon, compiled", torch.compile(torch.optim.Muon(every, lr=LR).step), False
     for package, build in PEERS.items():
         if installed(package):
-            yield package, Late(partial(build, package, every)), False
+            yield f"{package} {version(package)}", Late(partial(build, package, every)), False
 
 
 class Late:
@@ -119,6 +117,13 @@ PEERS: dict[str, Callable[[str, Sequence[Tensor]], Any]] = {
 
 def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version({"muon": "muon-optimizer"}.get(package, package))
+    except importlib.metadata.PackageNotFoundError:  # a module of that name, not from PyPI
+        return "of no known version"
 
 
 @torch.no_grad()

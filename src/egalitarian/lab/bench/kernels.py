@@ -29,6 +29,8 @@ RANKS = (128, 64)
 BASELINE = "svd, float32 (authors)"
 FLOOR = 1e-6
 """The authors': singular values are clamped from below."""
+PRODUCTS_ON_A_CPU = 1_000_000
+"""Entries above which products are left out there: made for a GPU, they take minutes."""
 Kernel = Callable[[Tensor], Tensor]
 
 
@@ -53,9 +55,10 @@ COEFFICIENTS = (3.4445, -4.775, 2.0315)
 """The defaults of `torch.optim.Muon`."""
 
 
-def kernels(shape: tuple[int, ...]) -> dict[str, Kernel]:
-    """By name; a rank that is not below the matrix's own is left out."""
-    polars = {", ".join(way): partial(eg.polar, method=way[0], precision=way[1]) for way in POLARS}
+def kernels(shape: tuple[int, ...], cuda: bool) -> dict[str, Kernel]:
+    """By name; without a rank that is not below the matrix's own, and without what takes minutes."""
+    ways = [way for way in POLARS if cuda or way[0] != "products" or math.prod(shape) <= PRODUCTS_ON_A_CPU]
+    polars = {", ".join(way): partial(eg.polar, method=way[0], precision=way[1]) for way in ways}
     ranks = [rank for rank in RANKS if rank < min(shape[-2:])] or [min(shape[-2:]) // 2]
     lowrank = {f"randomized, rank {rank}": partial(eg.polar_lowrank, rank=rank) for rank in ranks}
     return {BASELINE: authors, **polars, **lowrank, "column norm": eg.normalize, "Muon's iteration": newton_schulz}
@@ -95,7 +98,7 @@ def rows(setup: Setup) -> Iterator[Row]:
         group = " x ".join(map(str, shape))
         setup.tell(f"{group}: the float64 SVD")
         samples = {condition: matrix(shape, condition, setup.device) for condition in CONDITIONS}
-        G, ways = samples[CONDITIONS[0]], kernels(shape)
+        G, ways = samples[CONDITIONS[0]], kernels(shape, setup.cuda)
         took = measure([_work(name, way, G) for name, way in ways.items()], setup, group)
         errors: dict[str, dict[str, float | None]] = {name: {} for name in ways}
         for condition, sample in samples.items():
@@ -141,7 +144,7 @@ THEME = Theme(
         f"|P - U Vᵀ| / sqrt(r) against the float64 SVD, for condition numbers 1e3 (also that of the times) and 1e4; of a "
         f"batch, the largest. `fast` promises 1e-2 for directions above 1e-3 of the largest; the error here has the others "
         f"in it, too. The randomized ways and the column norm are no polar factors, nor mean to be. the default: "
-        f"what `polar` takes of itself for this shape and device."
+        f"what `polar` takes of itself for this shape and device. On a CPU products are left out above a million entries."
     ),
     groups="shape",
     columns=(

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from egalitarian.lab import catalog
-from egalitarian.lab.bench import gpt
+from egalitarian.lab.bench import gpt, mlp
 from egalitarian.lab.bench.loop import eager, fast, randomized
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import Work, measure
@@ -32,7 +32,13 @@ def rows(setup: Setup) -> Iterator[Row]:
         for seeds in setup.seeds or ((1, 2) if setup.quick else (1, 8, 64) if setup.cuda else (1, 8)):
             group = f"{name}, {seeds} seed{'s' if seeds > 1 else ''}"
             yield from timed([_work(*each, experiment, seeds, setup) for each in methods(experiment)], setup, group)
-    yield from gpt.rows(setup, BASELINE)
+    group, works = mlp.works(setup, BASELINE)
+    yield from timed(works, setup, group)
+    group, works = gpt.works(setup, BASELINE)
+    yield from timed(works, setup, group)
+    for package in gpt.PEERS:
+        if not gpt.installed(package):
+            yield Row(group, package, note="not installed")
 
 
 def timed(works: list[Work], setup: Setup, group: str) -> Iterator[Row]:
@@ -71,8 +77,9 @@ THEME = Theme(
     name="step",
     title="One training step: bare, with EGD, and with what else there is",
     about=(
-        f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. {gpt.ABOUT} ratio: "
-        f"times the step of `{BASELINE}`. graph: inside a CUDA graph, beside the baseline in one, too."
+        f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. An MLP of MNIST's size, "
+        f"as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, beside the "
+        f"baseline in one, too."
     ),
     groups="network",
     columns=(

@@ -473,6 +473,7 @@ def test_an_id_does_not_depend_on_names() -> None:
         'transform=[{name="lowrank-polar",rank=64}]',
         'transform=[{name="lowrank-polar",rank=65}]',
         'transform=[{name="polar"},{name="momentum"}]',
+        'transform=[{name="polar",precision="fast"}]',
         'targets=["output.weight"]',
     ],
 )
@@ -498,7 +499,7 @@ def test_what_is_described_is_the_run() -> None:
     assert (said["experiment"], said["method"]) == ("addition-97", "egd")
     assert said["task"]["modulus"] == 7
     assert said["settings"]["optim"]["lr"] == run.method.optim.lr
-    assert said["settings"]["transform"] == [{"name": "polar"}]
+    assert said["settings"]["transform"] == [{"name": "polar", "precision": "exact"}]
 
 
 def test_loading_draws_no_random_number() -> None:

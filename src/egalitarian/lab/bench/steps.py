@@ -77,9 +77,9 @@ THEME = Theme(
     name="step",
     title="One training step: bare, with EGD, and with what else there is",
     about=(
-        f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. An MLP of MNIST's size, "
-        f"as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, beside the "
-        f"baseline in one, too."
+        f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. An MLP of MNIST's "
+        f"size, as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, beside "
+        f"the baseline in one, too."
     ),
     groups="network",
     columns=(

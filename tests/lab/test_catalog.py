@@ -224,8 +224,8 @@ def test_no_python_file_sets_what_an_experiment_sets() -> None:
         "epochs",
     }
     names |= {"modulus", "bits", "secret_bits", "train_size", "test_size", "width", "batch", "rank", "threshold"}
-    files = [file for file in LAB.rglob("*.py") if "theory" not in file.parts and "report" not in file.parts]
-    # the report's `width` is that of a picture, and the theory's settings are in toy.toml
+    files = [file for file in LAB.rglob("*.py") if not {"theory", "report", "bench"} & set(file.parts)]
+    # the report's `width` is that of a picture, the theory's settings are in toy.toml, the benchmark's GPT is no experiment
     found = [(file.name, *place) for file in files for place in settings_given(file, sorted(names))]
     assert found == []
 

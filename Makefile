@@ -33,8 +33,8 @@ lint: $(STAMP)   ## ruff: lint and format
 types: $(STAMP)  ## mypy, strict
 	$(VENV)/bin/mypy
 
-bench: $(STAMP)  ## polar against the SVD, an attached step against the bare one, the lab's epoch against a plain program
-	$(VENV)/bin/python benchmarks/speed.py
+bench: $(STAMP)  ## what EGD costs here: kernels, a step, an experiment, into bench/; the lab's epoch against a plain program (a quarter of an hour)
+	$(VENV)/bin/egalitarian bench --device $(DEVICE)
 	$(VENV)/bin/python benchmarks/lab.py
 
 noise: $(STAMP)  ## rounding noise in gradients, by precision

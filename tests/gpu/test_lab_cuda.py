@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from egalitarian.lab import catalog
+from egalitarian.lab.cli import main
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.methods import Stepper
 from egalitarian.lab.steps import Eager, Recorded, why_eager
@@ -35,6 +37,17 @@ def test_a_seed_is_the_same_on_the_gpu(method: str) -> None:
     tolerance = 1e-2 if method == "muon" else 1e-9  # Muon's iteration is in bfloat16
     for name, value in after["cpu"].items():
         torch.testing.assert_close(after["cuda"][name], value, rtol=tolerance, atol=tolerance)
+
+
+def test_the_benchmark_runs_on_the_gpu_and_captures_what_it_can(tmp_path: Path) -> None:
+    assert main(["bench", "--quick", "--device", "cuda", "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("kernels_*.json")
+    rows = json.loads(file.read_text())["rows"]
+    captured = {row["method"] for row in rows if row["graph_ms"] is not None}
+    assert {"products, exact", "products, fast", "column norm"} <= captured
+    assert all("no graph" in row["note"] for row in rows if row["graph_ms"] is None)
+    notes = [row["note"] for path in tmp_path.glob("*.json") for row in json.loads(path.read_text())["rows"]]
+    assert not [note for note in notes if note.startswith("failed")]
 
 
 def test_a_run_begun_on_the_gpu_goes_on_on_the_cpu_and_back(tmp_path: Path) -> None:

@@ -224,8 +224,8 @@ def test_no_python_file_sets_what_an_experiment_sets() -> None:
         "epochs",
     }
     names |= {"modulus", "bits", "secret_bits", "train_size", "test_size", "width", "batch", "rank", "threshold"}
-    files = [file for file in LAB.rglob("*.py") if "theory" not in file.parts and "report" not in file.parts]
-    # the report's `width` is that of a picture, and the theory's settings are in toy.toml
+    files = [file for file in LAB.rglob("*.py") if not {"theory", "report", "bench"} & set(file.parts)]
+    # the report's `width` is that of a picture, the theory's settings are in toy.toml, the benchmark's GPT is no experiment
     found = [(file.name, *place) for file in files for place in settings_given(file, sorted(names))]
     assert found == []
 
@@ -473,6 +473,7 @@ def test_an_id_does_not_depend_on_names() -> None:
         'transform=[{name="lowrank-polar",rank=64}]',
         'transform=[{name="lowrank-polar",rank=65}]',
         'transform=[{name="polar"},{name="momentum"}]',
+        'transform=[{name="polar",precision="fast"}]',
         'targets=["output.weight"]',
     ],
 )
@@ -498,7 +499,7 @@ def test_what_is_described_is_the_run() -> None:
     assert (said["experiment"], said["method"]) == ("addition-97", "egd")
     assert said["task"]["modulus"] == 7
     assert said["settings"]["optim"]["lr"] == run.method.optim.lr
-    assert said["settings"]["transform"] == [{"name": "polar"}]
+    assert said["settings"]["transform"] == [{"name": "polar", "precision": "exact"}]
 
 
 def test_loading_draws_no_random_number() -> None:

@@ -29,9 +29,12 @@ ROOMS: dict[str, set[str]] = {
     "grok": {"spec", "store", "sweep"},
     "listeners": {"store", "sweep", "textplot"},
     "picture": {"grok", "report", "spec", "store"},
-    "shows": {"grok", "listeners", "report", "settings", "spec", "store", "sweep"},
-    "cli": {"catalog", "choices", "grok", "listeners", "picture", "report", "settings", "shows", "store", "sweep"},
+    "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "sweep"},
+    "cli": {"bench", "catalog", "choices", "grok", "listeners", "picture", "report", "settings", "shows", "store", "sweep"},
 }
+BENCH = {
+    "bench", "catalog", "ensemble", "environment", "measure", "methods", "report", "settings", "spec", "tasks",
+}  # fmt: skip
 REPORT = {"catalog", "measure", "report", "settings", "spec", "store", "theory"}
 ALLOWED = {"torch", "numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "safetensors", "jinja2", "egalitarian"}
 FILES = sorted(LAB.rglob("*.py"))
@@ -67,6 +70,11 @@ def test_imports_go_one_way(room: str) -> None:
 @pytest.mark.parametrize("file", sorted((LAB / "report").glob("*.py")), ids=lambda file: file.stem)
 def test_the_report_never_trains(file: Path) -> None:
     assert rooms(file) <= REPORT
+
+
+@pytest.mark.parametrize("file", sorted((LAB / "bench").glob("*.py")), ids=lambda file: file.stem)
+def test_the_benchmark_stores_no_runs(file: Path) -> None:
+    assert rooms(file) <= BENCH
 
 
 @pytest.mark.parametrize("file", sorted((LAB / "theory").glob("*.py")), ids=lambda file: file.stem)

@@ -78,3 +78,11 @@ def numbers(option: str, text: str) -> list[float] | None:
         return [float(word) for word in words(text)] or None
     except ValueError:
         raise SpecError(f"{option} must be numbers, got {text!r}; for example 0.1,0.01") from None
+
+
+def counts(option: str, text: str) -> tuple[int, ...]:
+    """A comma-separated list of whole numbers from 1; nothing is none."""
+    found = words(text)
+    if not all(re.fullmatch(r"[1-9]\d{0,3}", word) for word in found):
+        raise SpecError(f"{option} must be whole numbers from 1 to 9999, got {text!r}; for example 1,8")
+    return tuple(int(word) for word in found)

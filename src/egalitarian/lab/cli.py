@@ -13,7 +13,7 @@ from rich.markup import escape
 from egalitarian import __version__
 from egalitarian.lab import catalog, choices, shows
 from egalitarian.lab.grok import Shown, compare
-from egalitarian.lab.listeners import Display, Several, TensorBoard
+from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.store import Store, StoreError
 from egalitarian.lab.sweep import Interrupted, Listener, Stop, rehearse, sweep
 
@@ -198,6 +198,40 @@ def toy(
     with console.status("simulating"):
         done = toy_report(choices.numbers("--eps", eps), out, quick)
     shows.say_toy(console, done)
+
+
+@app.command()
+def bench(
+    themes: Annotated[
+        list[str] | None, typer.Argument(metavar="[THEME]...", help="kernels, step, experiment; default: all.")
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N,...", help="How many seeds at once; default: 1,8 (step on a GPU: 1,8,64).")
+    ] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, to see that it works.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the tables, numbers and pictures.")] = Path("bench"),
+) -> None:
+    """What EGD costs on this machine: kernels, a training step, a whole experiment.
+
+    All ways to the polar factor with their error; a step with and without EGD for the paper's networks and a GPT's
+    matrices, beside Muon and other packages where installed; addition-97 trained to 95 %. Minutes on a GPU, a quarter of
+    an hour on a CPU; Ctrl-C keeps what is measured.
+    """
+    from egalitarian.lab.bench.measured import chosen, measure_theme
+    from egalitarian.lab.bench.theme import Setup
+
+    console = Console(highlight=False)
+    listed, counts, place = chosen(themes or ()), choices.counts("--seeds", seeds), choices.device(device, threads)
+    out.mkdir(parents=True, exist_ok=True)
+    for theme in listed:
+        with telling(console, theme.name) as tell:
+            measured = measure_theme(theme, Setup(place, quick, counts, tell))
+        shows.say_bench(console, measured, measured.write(out))
+        if not measured.complete:
+            console.print("Stopped; what was measured is written.")
+            raise typer.Exit(130)
 
 
 @app.callback(invoke_without_command=True)

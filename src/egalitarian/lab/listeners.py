@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -152,6 +153,22 @@ def _outcome(run: Progress, stop: Stop) -> str:
     if run.crossed is not None:
         return f"passed {stop.threshold:.0%} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
     return f"not past {stop.threshold:.0%} by epoch {run.last['epoch']}, best {max(run.curve):.1%}"
+
+
+@contextmanager
+def telling(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """To be told what is being done: one line that changes, or where there is no terminal a line every few seconds."""
+    told = -LINE_EVERY
+    with console.status(escape(what)) as status:
+
+        def tell(doing: str) -> None:
+            nonlocal told
+            status.update(escape(f"{what}: {doing}"))
+            if not console.is_terminal and time.monotonic() - told > LINE_EVERY:
+                console.print(escape(f"{what}: {doing}"), soft_wrap=True)
+                told = time.monotonic()
+
+        yield tell
 
 
 class TensorBoard:

@@ -23,6 +23,7 @@ from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import Progress
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
+    from egalitarian.lab.bench.measured import Measured
     from egalitarian.lab.report.check import Checked
     from egalitarian.lab.report.toy import ToyReport
     from egalitarian.lab.report.write import Report
@@ -304,3 +305,23 @@ def say_toy(console: Console, report: ToyReport) -> None:
     for path in report.files:
         if path.suffix in (".png", ".csv"):
             console.print(f"Written: [bold]{path}[/bold]", soft_wrap=True)
+
+
+def say_bench(console: Console, measured: Measured, files: Sequence[Path]) -> None:
+    """The table with a line for each group, how to read it, and where it is written."""
+    head, *body = measured.cells()
+    made = table(
+        head[1], *(f">{heading}" for heading in head[2:-1]), head[-1], title=f"[bold]{measured.theme.title}[/bold]"
+    )
+    made.columns[0].no_wrap = True
+    section = ""
+    for group, method, *numbers, note in body:
+        if group != section:
+            section = group
+            made.add_row(f"[bold]{escape(group)}[/bold]")
+        made.add_row("  " + escape(method), *numbers, f"[dim]{escape(note)}[/dim]")
+    put(console, made)
+    for line in (measured.heading, measured.theme.about):
+        console.print(f"[dim]{escape(line)}[/dim]")
+    for path in files:
+        console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)

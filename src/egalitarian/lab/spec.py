@@ -86,7 +86,10 @@ class Transform(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Polar(Transform, kind="polar"):
-    """U Vᵀ, exact."""
+    """U Vᵀ."""
+
+    precision: Literal["exact", "fast"] = setting("exact")
+    """Fast: to 1e-2 for directions above 1e-3 of the largest, weaker ones come out weaker (`egalitarian.polar`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

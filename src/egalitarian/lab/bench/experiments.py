@@ -1,0 +1,122 @@
+"""A whole experiment: addition modulo 97 trained until every seed is past the threshold, and nothing besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from egalitarian.lab import catalog
+from egalitarian.lab.bench.loop import STEPS, MakeStep, Trained, fast, now, train_to
+from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
+from egalitarian.lab.bench.timing import said
+from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.methods import Stepper
+from egalitarian.lab.report.statistics import median_and_range
+from egalitarian.lab.spec import Experiment, Method
+
+EXPERIMENT = "addition-97"
+QUICK = ("task.modulus=7", "model.width=16", "training.batch=8", "task.train_fraction=0.9", "measure.threshold=0.05")
+QUICK_EPOCHS = 10
+BASELINE = "SGD, tuned"
+RUNS, ENOUGH = 3, 20.0
+"""Runs of which the median is taken, and seconds after which no other is begun."""
+
+
+def rows(setup: Setup) -> Iterator[Row]:
+    experiment = catalog.load(EXPERIMENT, QUICK if setup.quick else ())
+    for seeds in setup.seeds or ((1, 2) if setup.quick else (1, 8)):
+        group = f"{seeds} seed{'s' if seeds > 1 else ''}"
+        for name, method in methods(experiment):
+            for way, make_step in STEPS.items():
+                yield _row(group, f"{name}, {way}" if way else name, experiment, method, seeds, make_step, setup)
+
+
+def methods(experiment: Experiment) -> list[tuple[str, Method]]:
+    egd, outside = experiment.method("egd"), experiment.method("egd-outside")
+    return [
+        ("EGD exact", egd),
+        ("EGD fast", fast(egd)),
+        ("EGD, decay outside", outside),
+        ("EGD, decay outside, fast", fast(outside)),
+        ("column norm", experiment.method("column-norm")),
+        (BASELINE, experiment.method("sgd-tuned")),
+    ]
+
+
+def _row(
+    group: str, name: str, experiment: Experiment, method: Method, seeds: int, make_step: MakeStep, setup: Setup
+) -> Row:
+    """Training is run once in vain for an epoch: libraries load, memory is taken."""
+    budget = QUICK_EPOCHS if setup.quick else method.epochs
+    done: list[tuple[float, Trained]] = []
+    try:
+        _run(experiment, method, seeds, make_step, 1, setup, f"{group}: {name}, warming up")
+        while not done or (len(done) < RUNS and not setup.quick and sum(one.seconds for _, one in done) < ENOUGH):
+            done.append(_run(experiment, method, seeds, make_step, budget, setup, f"{group}: {name}"))
+    except RuntimeError as error:
+        return Row(group, name, note=f"failed: {said(error)}")
+    numbers = _numbers(seeds, done)
+    return Row(group, name, len(done), numbers, "" if numbers["passed"] == seeds else "not all passed")
+
+
+def _run(
+    experiment: Experiment, method: Method, seeds: int, make_step: MakeStep, budget: int, setup: Setup, doing: str
+) -> tuple[float, Trained]:
+    """(seconds to build data and networks, what the training came to)."""
+    setup.tell(doing)
+    start = now(setup.device)
+    ensemble = Ensemble(experiment, range(seeds), setup.device)
+    stepper = Stepper(method, ensemble.parameters)
+    built = now(setup.device) - start
+
+    def tell(state: str) -> None:
+        setup.tell(f"{doing}, {state}")
+
+    return built, train_to(experiment.measure.threshold, ensemble, stepper, make_step, budget, tell)
+
+
+def _numbers(seeds: int, done: list[tuple[float, Trained]]) -> dict[str, Any]:
+    """The run of median time; where there are several, the same seeds with the same rounding, or nearly."""
+    built, run = sorted(done, key=lambda each: each[1].seconds)[(len(done) - 1) // 2]
+    return {
+        "seeds": seeds,
+        "passed": sum(epoch is not None for epoch in run.crossed),
+        "epoch": median_and_range([(epoch, run.epochs) for epoch in run.crossed]),
+        "half": median_and_range([(epoch, run.epochs) for epoch in run.half]),
+        "seconds": run.seconds,
+        "setup_seconds": built,
+        "epochs": run.epochs,
+        "ms_per_epoch": 1e3 * run.seconds / run.epochs,
+        "crossed": run.crossed,
+        "all_seconds": sorted(one.seconds for _, one in done),
+    }
+
+
+THEME = Theme(
+    name="experiment",
+    title="Addition modulo 97, trained to 95 % test accuracy",
+    about=(
+        f"All seeds as one, until the last is past the threshold or the method's budget is spent; one test accuracy per "
+        f"epoch, nothing else measured or stored. epoch, at 50 %: the first, from 0, whose test accuracy is past the "
+        f"threshold, or one half; median over the seeds (smallest-largest). s: of all seeds together, evaluation included, "
+        f"of the run of median time. build s: data and networks, not in it. ratio: how many times faster than "
+        f"`{BASELINE}`. n: runs."
+    ),
+    groups="together",
+    columns=(
+        Column("passed", "passed", text),
+        Column("epoch", "epoch", text),
+        Column("half", "at 50 %", text),
+        Column("seconds", "s", figures),
+        Column("ratio", "ratio", times),
+        Column("ms_per_epoch", "ms per epoch", figures),
+        Column("epochs", "epochs", text),
+        Column("setup_seconds", "build s", figures),
+        Column("n", "n", text),
+    ),
+    number="seconds",
+    graph="",
+    baseline=BASELINE,
+    faster=True,
+    rows=rows,
+)

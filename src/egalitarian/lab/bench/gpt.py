@@ -1,0 +1,132 @@
+"""The matrices of a 124M-parameter GPT with random gradients: what an optimizer's step costs, ours and others'."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import egalitarian as eg
+from egalitarian.lab.bench.theme import Setup
+from egalitarian.lab.bench.timing import Work
+
+LAYERS, WIDTH = 12, 768
+ABOUT = (
+    "GPT: the matrices of GPT-2's 124M parameters (12 layers: queries, keys, values and projection 768 x 768 each, "
+    "768 x 3072, 3072 x 768) with random gradients and no forward pass; on a CPU one layer of the twelve."
+)
+LR = 1e-3
+RANK = 128
+Step = Callable[[], object]
+
+
+def works(setup: Setup, baseline: str) -> tuple[str, list[Work]]:
+    """(group, rivals): optimizers' steps on the same weights and gradients."""
+    layers = LAYERS if setup.cuda and not setup.quick else 1
+    width = 32 if setup.quick else WIDTH
+    group = "GPT 124M" if layers == LAYERS else f"GPT 124M, {layers} of {LAYERS} layers"
+    weights = matrices(layers, width, setup.device)
+    drawn = [weight.grad.clone() for weight in weights.values() if weight.grad is not None]
+    rivals = [
+        Work(name, step, partial(_put_back, list(weights.values()), drawn), captures)
+        for name, step, captures in _steps(weights, baseline, min(RANK, width // 2), setup)
+    ]
+    return group, rivals
+
+
+def matrices(layers: int, width: int, device: torch.device) -> dict[str, nn.Parameter]:
+    """By name, with gradients. The input projection is held as three matrices: its parts are to be equalised apart."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    sides = {"q": (1, 1), "k": (1, 1), "v": (1, 1), "out": (1, 1), "up": (4, 1), "down": (1, 4)}
+    weights: dict[str, nn.Parameter] = {}
+    for layer in range(layers):
+        for part, (rows, columns) in sides.items():
+            shape = rows * width, columns * width
+            weight = nn.Parameter((torch.randn(shape, generator=generator) / width**0.5).to(device))
+            weight.grad = torch.randn(shape, generator=generator).to(device)
+            weights[f"{layer}.{part}"] = weight
+    return weights
+
+
+def _steps(weights: Mapping[str, nn.Parameter], baseline: str, rank: int, setup: Setup) -> Iterator[tuple[str, Step, bool]]:
+    """(name, step, whether it may be captured). They share the weights: what these are makes no difference to the time."""
+    every = list(weights.values())
+    yield baseline, torch.optim.SGD(every, lr=LR).step, True
+    transforms = {
+        "EGD exact": eg.Polar(),
+        "EGD fast": eg.Polar(precision="fast"),
+        f"randomized, rank {rank}": eg.LowRankPolar(rank),
+        "column norm": eg.NeuronNorm(),
+    }
+    plan = eg.matrices(dict(weights), include=["*"])
+    for name, transform in transforms.items():
+        optimizer = torch.optim.SGD(every, lr=LR)
+        eg.attach(optimizer, plan, transform)
+        yield name, optimizer.step, not name.startswith("randomized")
+    for precision in ("exact", "fast"):
+        yield f"equalize_ alone, {precision}", partial(eg.equalize_, plan, eg.Polar(precision=precision)), True
+    muon = torch.optim.Muon(every, lr=LR)
+    yield "torch.optim.Muon", muon.step, True
+    if setup.cuda and not setup.quick:
+        yield "torch.optim.Muon, compiled", torch.compile(torch.optim.Muon(every, lr=LR).step), False
+    for package, build in PEERS.items():
+        if installed(package):
+            yield f"{package} {version(package)}", Late(partial(build, package, every)), False
+
+
+class Late:
+    """An optimizer's step, the optimizer made at the first: what goes wrong in another's package is that row's note."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+        self._optimizer: Any = None
+
+    def __call__(self) -> None:
+        if self._optimizer is None:
+            self._optimizer = self._build()
+        self._optimizer.step()
+
+
+def _pytorch_optimizer(package: str, weights: Sequence[Tensor]) -> Any:
+    return importlib.import_module(package).Muon([{"params": list(weights), "use_muon": True}], lr=LR)
+
+
+def _heavyball(package: str, weights: Sequence[Tensor]) -> Any:
+    module = importlib.import_module(package)
+    kind = getattr(module, "Muon", None) or module.ForeachMuon  # its name before version 3
+    return kind(list(weights), lr=LR)
+
+
+def _muon(package: str, weights: Sequence[Tensor]) -> Any:
+    return importlib.import_module(package).SingleDeviceMuon(list(weights), lr=LR)
+
+
+PEERS: dict[str, Callable[[str, Sequence[Tensor]], Any]] = {
+    "pytorch_optimizer": _pytorch_optimizer,
+    "heavyball": _heavyball,
+    "muon": _muon,
+}
+"""Other packages' Muon, by the module's name (`muon` is the package muon-optimizer); beside ours where installed."""
+
+
+def installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version({"muon": "muon-optimizer"}.get(package, package))
+    except importlib.metadata.PackageNotFoundError:  # a module of that name, not from PyPI
+        return "of no known version"
+
+
+@torch.no_grad()
+def _put_back(weights: Sequence[nn.Parameter], drawn: Sequence[Tensor]) -> None:
+    """The gradients as they were drawn: an equalised one is equalised faster."""
+    torch._foreach_copy_([weight.grad for weight in weights if weight.grad is not None], list(drawn))

@@ -1,0 +1,164 @@
+"""Every way to the polar factor, by shape: its time, and how far it is from the float64 SVD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+import egalitarian as eg
+from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, power, text, times
+from egalitarian.lab.bench.timing import Took, Work, measure
+
+SHAPES = (
+    (194, 512), (158, 512), (254, 512), (100, 100), (400, 50), (784, 200), (64, 194, 512), (1024, 1024),
+)  # fmt: skip
+"""The paper's hidden matrices (modular arithmetic, parity, MNIST), 64 seeds of one, and a large one."""
+ON_A_GPU = ((4096, 4096),)
+QUICK = ((24, 64), (2, 12, 20))
+CONDITIONS = (1e3, 1e4)
+"""Times are of the first."""
+POLARS: tuple[tuple[Literal["svd", "eigh", "products"], Literal["exact", "fast"]], ...] = (
+    ("svd", "exact"), ("eigh", "exact"), ("eigh", "fast"), ("products", "exact"), ("products", "fast"),
+)  # fmt: skip
+RANKS = (128, 64)
+BASELINE = "svd, float32 (authors)"
+FLOOR = 1e-6
+"""The authors': singular values are clamped from below."""
+PRODUCTS_ON_A_CPU = 1_000_000
+"""Entries above which products are left out there: made for a GPU, they take minutes."""
+Kernel = Callable[[Tensor], Tensor]
+
+
+def authors(G: Tensor) -> Tensor:
+    """(U / s) (Uᵀ G) in float32, as in the paper's code."""
+    U, S, _ = torch.linalg.svd(G, full_matrices=False)
+    product: Tensor = (U / S.clamp_min(FLOOR)[..., None, :]) @ (U.mT @ G)
+    return product
+
+
+def newton_schulz(G: Tensor) -> Tensor:
+    """Muon's iteration as `torch.optim.Muon` calls it: bfloat16, five steps, one matrix at a time."""
+    from torch.optim import _muon
+
+    iterate = partial(_muon._zeropower_via_newtonschulz, ns_coefficients=COEFFICIENTS, ns_steps=5, eps=1e-7)
+    if G.ndim == 2:
+        return iterate(G)
+    return torch.stack([iterate(matrix) for matrix in G.flatten(0, -3)]).reshape(G.shape)
+
+
+COEFFICIENTS = (3.4445, -4.775, 2.0315)
+"""The defaults of `torch.optim.Muon`."""
+
+
+def kernels(shape: tuple[int, ...], cuda: bool) -> dict[str, Kernel]:
+    """By name; without a rank that is not below the matrix's own, and without what takes minutes."""
+    ways = [way for way in POLARS if cuda or way[0] != "products" or math.prod(shape) <= PRODUCTS_ON_A_CPU]
+    polars = {", ".join(way): partial(eg.polar, method=way[0], precision=way[1]) for way in ways}
+    ranks = [rank for rank in RANKS if rank < min(shape[-2:])] or [min(shape[-2:]) // 2]
+    lowrank = {f"randomized, rank {rank}": partial(eg.polar_lowrank, rank=rank) for rank in ranks}
+    return {BASELINE: authors, **polars, **lowrank, "column norm": eg.normalize, "Muon's iteration": newton_schulz}
+
+
+def matrix(shape: tuple[int, ...], condition: float, device: torch.device) -> Tensor:
+    """float32, singular values log-spaced from 1 down to 1 / condition; drawn on the CPU, the same everywhere."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    *batch, rows, columns = shape
+    short = min(rows, columns)
+
+    def orthonormal(side: int) -> Tensor:
+        drawn = torch.randn(*batch, side, short, generator=generator, dtype=torch.float64)
+        Q: Tensor = torch.linalg.qr(drawn.to(device)).Q
+        return Q
+
+    S = torch.logspace(0, -math.log10(condition), short, dtype=torch.float64, device=device)
+    return ((orthonormal(rows) * S) @ orthonormal(columns).mT).float()
+
+
+def reference(G: Tensor) -> Tensor:
+    """U Vᵀ by the float64 SVD; of full rank."""
+    U, _, Vh = torch.linalg.svd(G.double(), full_matrices=False)
+    product: Tensor = U @ Vh
+    return product
+
+
+def distance(P: Tensor, exact: Tensor) -> float:
+    """|P - U Vᵀ| / sqrt(r) in the Frobenius norm, r the short side; of a batch, the largest."""
+    off = torch.linalg.matrix_norm(P.double() - exact) / math.sqrt(min(exact.shape[-2:]))
+    return float(off.max())
+
+
+def rows(setup: Setup) -> Iterator[Row]:
+    shapes = QUICK if setup.quick else (*SHAPES, *(ON_A_GPU if setup.cuda else ()))
+    for shape in shapes:
+        group = " x ".join(map(str, shape))
+        setup.tell(f"{group}: the float64 SVD")
+        samples = {condition: matrix(shape, condition, setup.device) for condition in CONDITIONS}
+        G, ways = samples[CONDITIONS[0]], kernels(shape, setup.cuda)
+        took = measure([_work(name, way, G) for name, way in ways.items()], setup, group)
+        errors: dict[str, dict[str, float | None]] = {name: {} for name in ways}
+        for condition, sample in samples.items():
+            exact = reference(sample)
+            for name, way in ways.items():
+                setup.tell(f"{group}: {name}, error")
+                errors[name][_key(condition)] = _error(way, sample, exact)
+        default = {precision: eg.explain(G, precision=precision).partition(":")[0] for precision in ("exact", "fast")}
+        for name in ways:
+            is_default = any(name == f"{method}, {precision}" for precision, method in default.items())
+            yield _row(group, name, took[name], errors[name], "the default" if is_default else "")
+
+
+def _work(name: str, way: Kernel, G: Tensor) -> Work:
+    """Nothing that calls LAPACK's kind of routine can be captured: it waits for what they report."""
+    waits = name == BASELINE or name.startswith(("svd", "eigh", "randomized"))
+    return Work(name, partial(way, G), captures=not waits)
+
+
+def _row(group: str, name: str, took: Took, errors: dict[str, float | None], note: str) -> Row:
+    notes = "; ".join(each for each in (note, took.note) if each)
+    return Row(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms, **errors}, notes)
+
+
+def _error(way: Kernel, sample: Tensor, exact: Tensor) -> float | None:
+    """None where it fails: then the time's note says why."""
+    try:
+        return distance(way(sample), exact)
+    except (RuntimeError, ImportError, AttributeError):
+        return None
+
+
+def _key(condition: float) -> str:
+    return f"error_{condition:.0e}".replace("+0", "")
+
+
+THEME = Theme(
+    name="kernels",
+    title="The polar factor: time and error of every way to it",
+    about=(
+        f"One matrix, or a batch of them, in float32, singular values log-spaced. ratio: how many times faster than "
+        f"`{BASELINE}`, (U / s)(Uᵀ G). graph: inside a CUDA graph, beside the baseline's plain time. error: "
+        f"|P - U Vᵀ| / sqrt(r) against the float64 SVD, for condition numbers 1e3 (also that of the times) and 1e4; of a "
+        f"batch, the largest. `fast` promises 1e-2 for directions above 1e-3 of the largest; the error here has the others "
+        f"in it, too. The randomized ways and the column norm are no polar factors, nor mean to be. the default: "
+        f"what `polar` takes of itself for this shape and device. On a CPU products are left out above a million entries."
+    ),
+    groups="shape",
+    columns=(
+        Column("ms", "ms", figures),
+        Column("ratio", "ratio", times),
+        Column("graph_ms", "graph ms", figures),
+        Column("graph_ratio", "graph ratio", times),
+        Column("error_1e3", "error 1e3", power),
+        Column("error_1e4", "error 1e4", power),
+        Column("n", "n", text),
+    ),
+    number="ms",
+    graph="graph_ms",
+    baseline=BASELINE,
+    faster=True,
+    rows=rows,
+)

@@ -1,0 +1,95 @@
+"""Training and nothing else: what a step is, and a loop to the threshold that measures and stores nothing besides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.measure import evaluate
+from egalitarian.lab.methods import Stepper
+from egalitarian.lab.spec import LowRankPolar, Method, Polar
+from egalitarian.lab.tasks import Split
+
+HALF = 0.5
+"""The accuracy whose epoch rounding moves least."""
+Step = Callable[[Split], None]
+"""Trains all seeds on one batch each: gradient, decay, transforms, update."""
+MakeStep = Callable[[Ensemble, Stepper], Step]
+
+
+def eager(ensemble: Ensemble, stepper: Stepper) -> Step:
+    """The lab's own step."""
+
+    def step(batch: Split) -> None:
+        ensemble.backward(batch)
+        stepper.add_decay()
+        stepper.step()
+
+    return step
+
+
+STEPS: dict[str, MakeStep] = {"": eager}
+"""How a step is made, by what is said behind a method's name. A captured step goes in here, and is measured beside."""
+
+
+class Trained(NamedTuple):
+    """What became of some seeds, and what it took."""
+
+    crossed: list[int | None]
+    """By seed: the first epoch, from 0, whose test accuracy is past the threshold."""
+    half: list[int | None]
+    """The same for one half."""
+    epochs: int
+    seconds: float
+
+
+def train_to(
+    threshold: float,
+    ensemble: Ensemble,
+    stepper: Stepper,
+    make_step: MakeStep,
+    budget: int,
+    tell: Callable[[str], None] = lambda doing: None,
+) -> Trained:
+    """Trains until every seed is past the threshold, or the budget is spent; all seeds stay till the end.
+
+    The clock covers the making of the step, the batches, the training and one test accuracy per epoch.
+    """
+    start = now(ensemble.device)
+    step = make_step(ensemble, stepper)
+    crossed: dict[float, list[int | None]] = {level: [None] * len(ensemble.seeds) for level in (HALF, threshold)}
+    for epoch in range(budget):
+        for batch in ensemble.epoch(epoch):
+            step(batch)
+        accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.test)[1].cpu()
+        stepper.observe(accuracy)
+        for level, epochs in crossed.items():
+            for seed, share in enumerate(accuracy.tolist()):
+                if epochs[seed] is None and share > level:
+                    epochs[seed] = epoch
+        if None not in crossed[threshold]:
+            break
+        tell(f"epoch {epoch}, test accuracy {accuracy.median():.1%}")
+    return Trained(crossed[threshold], crossed[HALF], epoch + 1, now(ensemble.device) - start)
+
+
+def now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def fast(method: Method) -> Method:
+    """The same with the polar factor in the fast mode."""
+    links = (link.replace(precision="fast") if isinstance(link, Polar) else link for link in method.transform)
+    return method.replace(transform=tuple(links))
+
+
+def randomized(method: Method, rank: int) -> Method:
+    """The same with the leading directions in place of all."""
+    links = (LowRankPolar(rank=rank) if isinstance(link, Polar) else link for link in method.transform)
+    return method.replace(transform=tuple(links))

@@ -1,0 +1,97 @@
+"""One training step of the paper's networks, and one optimizer step on the matrices of a GPT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from egalitarian.lab import catalog
+from egalitarian.lab.bench import gpt, mlp
+from egalitarian.lab.bench.loop import eager, fast, randomized
+from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
+from egalitarian.lab.bench.timing import Work, measure
+from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.methods import Stepper
+from egalitarian.lab.spec import Experiment, Method
+
+EXPERIMENTS = ("addition-97", "parity-3")
+QUICK = {
+    "addition-97": ("task.modulus=7", "model.width=16", "training.batch=8"),
+    "parity-3": ("task.bits=10", "task.train_size=40", "task.test_size=30", "model.width=12", "training.batch=8"),
+}
+BASELINE = "bare SGD"
+RANKS = (128, 40)
+"""The largest of the paper, for each network."""
+
+
+def rows(setup: Setup) -> Iterator[Row]:
+    for name in EXPERIMENTS:
+        experiment = catalog.load(name, QUICK[name] if setup.quick else ())
+        for seeds in setup.seeds or ((1, 2) if setup.quick else (1, 8, 64) if setup.cuda else (1, 8)):
+            group = f"{name}, {seeds} seed{'s' if seeds > 1 else ''}"
+            yield from timed([_work(*each, experiment, seeds, setup) for each in methods(experiment)], setup, group)
+    group, works = mlp.works(setup, BASELINE)
+    yield from timed(works, setup, group)
+    group, works = gpt.works(setup, BASELINE)
+    yield from timed(works, setup, group)
+    for package in gpt.PEERS:
+        if not gpt.installed(package):
+            yield Row(group, package, note="not installed")
+
+
+def timed(works: list[Work], setup: Setup, group: str) -> Iterator[Row]:
+    for name, took in measure(works, setup, group).items():
+        yield Row(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms}, took.note)
+
+
+def methods(experiment: Experiment) -> list[tuple[str, Method]]:
+    """By what the table calls them."""
+    egd, side = experiment.method("egd"), smallest_side(experiment)
+    rank = next(rank for rank in (*RANKS, side // 2) if rank < side)
+    return [
+        (BASELINE, experiment.method("sgd")),
+        ("EGD exact", egd),
+        ("EGD fast", fast(egd)),
+        (f"randomized, rank {rank}", randomized(egd, rank)),
+        ("column norm", experiment.method("column-norm")),
+        ("torch.optim.Muon", experiment.method("muon")),
+    ]
+
+
+def smallest_side(experiment: Experiment) -> int:
+    """Of the hidden matrix."""
+    start = Ensemble(experiment, [0], torch.device("cpu")).parameters["hidden.weight"]
+    return min(start.shape[-2:])
+
+
+def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: Setup) -> Work:
+    """A step on one batch, again and again. A randomized one waits for its SVD, so it cannot be captured."""
+    ensemble = Ensemble(experiment, range(seeds), setup.device)
+    step = eager(ensemble, Stepper(method, ensemble.parameters))
+    return Work(name, partial(step, ensemble.epoch(0)[0]), captures=not name.startswith("randomized"))
+
+
+THEME = Theme(
+    name="step",
+    title="One training step: bare, with EGD, and with what else there is",
+    about=(
+        f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. An MLP of MNIST's "
+        f"size, as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, beside "
+        f"the baseline in one, too."
+    ),
+    groups="network",
+    columns=(
+        Column("ms", "ms", figures),
+        Column("ratio", "ratio", times),
+        Column("graph_ms", "graph ms", figures),
+        Column("graph_ratio", "graph ratio", times),
+        Column("n", "n", text),
+    ),
+    number="ms",
+    graph="graph_ms",
+    baseline=BASELINE,
+    faster=False,
+    rows=rows,
+)

@@ -1,0 +1,134 @@
+"""How long something takes: medians, the rivals taking turns, by events on a GPU, and once more inside a CUDA graph."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from egalitarian.lab.bench.theme import Setup
+
+SECONDS = 2.0
+"""Of timed turns for each rival."""
+LEAST, MOST = 3, 50
+"""Timed turns, whatever they take."""
+WARM = 3
+"""Turns before a capture, as torch asks for."""
+
+
+def nothing() -> None: ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """One rival."""
+
+    name: str
+    run: Callable[[], object]
+    prepare: Callable[[], object] = nothing
+    """Before every turn, not timed: puts back what `run` changes."""
+    captures: bool = True
+    """False where it is known to wait for the device (SVD, eigh), which a CUDA graph forbids."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """Medians in milliseconds; None where it did not run."""
+
+    ms: float | None
+    n: int
+    graph_ms: float | None = None
+    note: str = ""
+
+
+def measure(works: Sequence[Work], setup: Setup, group: str) -> dict[str, Took]:
+    """What each took. A rival that fails is left out with what it said; the others go on."""
+    turns: dict[str, int] = {}
+    failed: dict[str, str] = {}
+    for work in works:
+        setup.tell(f"{group}: {work.name}")
+        try:
+            once(work, setup)
+            turns[work.name] = _turns(once(work, setup), setup.quick)
+        except Exception as error:  # a rival's, or an out of memory: the table says so
+            failed[work.name] = f"failed: {said(error)}"
+    setup.tell(f"{group}: taking turns")
+    taken = in_turn([work for work in works if work.name in turns], turns, setup)
+    done: dict[str, Took] = {}
+    for work in works:
+        if work.name in failed:
+            done[work.name] = Took(None, 0, note=failed[work.name])
+            continue
+        graph_ms, note = _in_graph(work, turns[work.name], setup, group)
+        done[work.name] = Took(statistics.median(taken[work.name]), turns[work.name], graph_ms, note)
+    return done
+
+
+def in_turn(works: Sequence[Work], turns: dict[str, int], setup: Setup) -> dict[str, list[float]]:
+    """Milliseconds of every turn, one rival after the other so that a busy moment hits all alike."""
+    taken: dict[str, list[float]] = {work.name: [] for work in works}
+    for turn in range(max(turns.values(), default=0)):
+        for work in works:
+            if turn < turns[work.name]:
+                taken[work.name].append(once(work, setup))
+    return taken
+
+
+def once(work: Work, setup: Setup) -> float:
+    """Milliseconds of one turn."""
+    work.prepare()
+    if not setup.cuda:
+        start = time.perf_counter()
+        work.run()
+        return 1e3 * (time.perf_counter() - start)
+    torch.cuda.synchronize(setup.device)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    work.run()
+    end.record()
+    torch.cuda.synchronize(setup.device)
+    return float(begin.elapsed_time(end))
+
+
+def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """The work as a CUDA graph; raises where it waits for the device, or does what else a graph forbids."""
+    side, own = (torch.cuda.Stream() for _ in range(2))  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())  # or what is not yet written would be read
+    with torch.cuda.stream(side):
+        for _ in range(WARM):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=own):
+        run()
+    return graph
+
+
+def said(error: Exception) -> str:
+    """An error on one short line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:100]}"
+
+
+def _in_graph(work: Work, turns: int, setup: Setup, group: str) -> tuple[float | None, str]:
+    if not setup.cuda:
+        return None, ""
+    if not work.captures:
+        return None, "no graph"
+    setup.tell(f"{group}: {work.name}, in a graph")
+    try:
+        graph = captured(work.run)
+        replay = Work(work.name, graph.replay, work.prepare)
+        once(replay, setup)
+        return statistics.median(once(replay, setup) for _ in range(turns)), ""
+    except Exception as error:
+        torch.cuda.synchronize(setup.device)
+        return None, f"no graph: {said(error)}"
+
+
+def _turns(ms: float, quick: bool) -> int:
+    return LEAST if quick else round(min(max(1e3 * SECONDS / max(ms, 1e-3), LEAST), MOST))

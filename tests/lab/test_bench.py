@@ -1,0 +1,276 @@
+"""`egalitarian bench`: it runs, its files are complete, its errors and ratios are what they say. No speed is asserted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from small import CPU, groks, small, together
+
+from egalitarian.lab import catalog
+from egalitarian.lab.bench import experiments, gpt, kernels, loop, measured, steps, timing
+from egalitarian.lab.bench.measured import THEMES, chosen, measure_theme
+from egalitarian.lab.bench.theme import Row, Setup, figures
+from egalitarian.lab.cli import main
+from egalitarian.lab.methods import Stepper
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.spec import Polar, Run
+from egalitarian.lab.store import Store
+from egalitarian.lab.sweep import Stop, sweep
+
+QUICK = Setup(CPU, quick=True)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one quick run of everything leaves behind."""
+    out = tmp_path_factory.mktemp("bench")
+    assert main(["bench", "--quick", "--device", "cpu", "--out", str(out / "made")]) == 0
+    return out / "made"
+
+
+def numbers(written: Path, theme: str) -> dict:
+    (file,) = written.glob(f"{theme}_*.json")
+    return json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_every_theme_leaves_a_table_numbers_and_a_picture(written: Path, theme: str) -> None:
+    table, picture = (next(written.glob(f"{theme}_*.{ending}")) for ending in ("md", "png"))
+    whole = numbers(written, theme)
+    where = whole["environment"]
+    assert re.fullmatch(rf"{theme}_[a-z0-9-]+_\d{{4}}-\d\d-\d\d_quick", table.stem)
+    assert picture.stat().st_size > 5000
+    text = table.read_text()
+    for said in (where["hardware"], f"torch {torch.__version__}", "1 thread,", where["when"][:10], "--quick", picture.name):
+        assert said in text
+    assert (where["threads"], whole["quick"], whole["complete"]) == (1, True, True)
+    assert text.count("\n| ") == len(whole["rows"]) + 1
+    assert all(row["n"] >= 1 for row in whole["rows"] if row["note"] != "not installed")
+    assert not [row["note"] for row in whole["rows"] if "failed" in row["note"]]
+
+
+@pytest.mark.parametrize(("theme", "key"), [("kernels", "ms"), ("step", "ms"), ("experiment", "seconds")])
+def test_ratios_are_those_of_the_numbers_in_the_file(written: Path, theme: str, key: str) -> None:
+    whole = numbers(written, theme)
+    timed = [row for row in whole["rows"] if row.get(key) is not None]
+    assert timed
+    for row in timed:
+        (base,) = (each for each in timed if (each["group"], each["method"]) == (row["group"], whole["baseline"]))
+        over = base[key] / row[key] if whole["ratio"] == "baseline over method" else row[key] / base[key]
+        assert row["ratio"] == pytest.approx(over, rel=1e-12)
+
+
+def test_a_ratio_in_a_graph_is_to_the_baseline_in_one_where_there_is_one() -> None:
+    def table(theme: measured.Theme, graph_ms: float | None) -> dict:
+        base = Row("g", theme.baseline, 3, {"ms": 8.0, "graph_ms": graph_ms})
+        return theme.table([base, Row("g", "mine", 3, {"ms": 4.0, "graph_ms": 1.0}), Row("h", "mine", 3, {"ms": 4.0})])[1]
+
+    assert (table(kernels.THEME, None)["ratio"], table(kernels.THEME, None)["graph_ratio"]) == (2.0, 8.0)
+    assert (table(steps.THEME, 2.0)["ratio"], table(steps.THEME, 2.0)["graph_ratio"]) == (0.5, 0.5)
+    assert steps.THEME.table([Row("h", "mine", 3, {"ms": 4.0})])[0]["ratio"] is None
+
+
+def test_the_kernels_theme_has_every_way_with_its_error(written: Path) -> None:
+    rows = {row["method"]: row for row in numbers(written, "kernels")["rows"] if row["group"] == "24 x 64"}
+    ways = {
+        "svd, exact",
+        "eigh, exact",
+        "eigh, fast",
+        "products, exact",
+        "products, fast",
+        "column norm",
+        "Muon's iteration",
+    }
+    assert ways | {kernels.BASELINE, "randomized, rank 12"} == set(rows)
+    for method in ("svd, exact", "eigh, exact", "products, exact"):
+        assert rows[method]["error_1e3"] < 1e-6
+        assert rows[method]["error_1e4"] < 1e-6
+    assert 1e-7 < rows[kernels.BASELINE]["error_1e3"] < rows[kernels.BASELINE]["error_1e4"] < 1e-2
+    assert 0.1 < rows["Muon's iteration"]["error_1e3"] < 1
+    assert {method for method, row in rows.items() if row["note"] == "the default"} == {"eigh, exact", "eigh, fast"}
+
+
+def test_an_error_is_the_distance_over_the_root_of_the_rank() -> None:
+    exact = torch.eye(4, 9, dtype=torch.float64)
+    assert kernels.distance(torch.zeros(4, 9), exact) == pytest.approx(1)
+    assert kernels.distance(exact.float(), exact) == 0
+    assert kernels.distance(0.5 * exact.mT, exact.mT) == pytest.approx(0.5)
+    assert kernels.distance(torch.stack([exact, 0.25 * exact]), exact.expand(2, 4, 9)) == pytest.approx(0.75)  # the worst
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (9, 6), (3, 5, 5)])
+def test_the_matrices_have_the_condition_they_are_said_to_have(shape: tuple[int, ...]) -> None:
+    G = kernels.matrix(shape, 1e3, CPU)
+    S = torch.linalg.svdvals(G.double())
+    assert G.shape == shape
+    assert G.dtype == torch.float32
+    torch.testing.assert_close(S[..., 0] / S[..., -1], torch.full(shape[:-2], 1e3, dtype=torch.float64), rtol=1e-3, atol=0)
+    P = kernels.reference(G)
+    torch.testing.assert_close(torch.linalg.svdvals(P), torch.ones_like(S))
+    assert kernels.distance(kernels.authors(G), P) < 1e-3
+
+
+def test_products_are_left_out_where_they_take_minutes() -> None:
+    assert "products, exact" in kernels.kernels((194, 512), cuda=False)
+    assert "products, exact" not in kernels.kernels((1024, 1024), cuda=False)
+    assert "products, exact" in kernels.kernels((1024, 1024), cuda=True)
+    assert [name for name in kernels.kernels((100, 100), cuda=True) if "rank" in name] == ["randomized, rank 64"]
+
+
+def test_a_rival_that_fails_is_a_note_and_the_others_go_on() -> None:
+    def fails() -> None:
+        raise RuntimeError("out of luck\nand a long story")
+
+    prepared: list[int] = []
+    works = [timing.Work("bad", fails), timing.Work("good", lambda: None, lambda: prepared.append(1))]
+    took = timing.measure(works, QUICK, "group")
+    assert took["bad"] == timing.Took(None, 0, note="failed: RuntimeError: out of luck")
+    assert took["good"].ms is not None
+    assert (took["good"].n, len(prepared)) == (3, 5)
+
+
+def test_the_steps_are_of_the_papers_networks_and_of_a_gpt(written: Path) -> None:
+    rows = numbers(written, "step")["rows"]
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    assert groups[:4] == ["addition-97, 1 seed", "addition-97, 2 seeds", "parity-3, 1 seed", "parity-3, 2 seeds"]
+    listed = {row["method"].split()[0]: row for row in rows if row["group"] == groups[-1]}
+    assert set(gpt.PEERS) <= set(listed)
+    for package in gpt.PEERS:
+        assert gpt.installed(package) or listed[package]["note"] == "not installed"
+    methods = dict(steps.methods(catalog.load("addition-97")))
+    assert "randomized, rank 128" in methods
+    assert "randomized, rank 40" in dict(steps.methods(catalog.load("parity-3")))
+    assert methods["EGD fast"].transform == (Polar(precision="fast"),)
+
+
+def test_a_gpt_has_the_matrices_it_has() -> None:
+    weights = gpt.matrices(2, 8, CPU)
+    assert sum(weight.numel() for weight in weights.values()) == 2 * 12 * 8 * 8  # 12 layers of 768: 85 of the 124 million
+    assert all(weight.grad is not None and weight.grad.shape == weight.shape for weight in weights.values())
+
+
+def test_every_turn_of_a_gpt_sees_the_same_gradients() -> None:
+    _, works = gpt.works(QUICK, "bare")
+    plan = next(work for work in works if work.name == "equalize_ alone, exact").run.args[0]
+    before = [entry.parameter.grad.clone() for entry in plan.entries]
+    for work in works:
+        work.run()
+        work.prepare()
+        assert all(torch.equal(entry.parameter.grad, grad) for entry, grad in zip(plan.entries, before, strict=True))
+
+
+@pytest.mark.parametrize("package", gpt.PEERS)
+def test_a_peer_that_cannot_be_built_is_a_note(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpt, "installed", lambda name: name == package)
+    rows = {row.method.split()[0]: row for row in steps.timed(gpt.works(QUICK, "bare")[1], QUICK, "gpt")}
+    assert rows[package].numbers["ms"] is not None or rows[package].note.startswith("failed: ")
+    assert rows["torch.optim.Muon"].numbers["ms"] is not None
+
+
+def test_the_loop_trains_as_the_lab_does(tmp_path: Path) -> None:
+    experiment = groks()
+    seeds = (6, 7, 0)
+    ensemble, stepper = together(experiment, "egd", seeds)
+    trained = loop.train_to(0.9, ensemble, stepper, loop.eager, 40)
+    assert trained.epochs == max(epoch for epoch in trained.crossed if epoch is not None) + 1
+    stop = Stop.of(experiment, "egd", epochs=40)
+    stored = sweep(experiment, "egd", seeds, Store(tmp_path), CPU, stop=stop)
+    assert trained.crossed == [run.crossed for run in stored]
+    assert all(half <= whole for half, whole in zip(trained.half, trained.crossed, strict=True) if half is not None)
+
+
+def test_the_loop_ends_with_its_budget() -> None:
+    ensemble, stepper = together(small(), "sgd", (0, 1))
+    trained = loop.train_to(0.95, ensemble, stepper, loop.eager, 2)
+    assert (trained.crossed, trained.epochs) == ([None, None], 2)
+
+
+def test_another_step_can_be_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counted(ensemble: loop.Ensemble, stepper: Stepper) -> loop.Step:
+        made.append(len(ensemble.seeds))
+        return loop.eager(ensemble, stepper)
+
+    monkeypatch.setitem(loop.STEPS, "captured", counted)
+    rows = list(experiments.rows(Setup(CPU, quick=True, seeds=(3,))))
+    assert [row.method for row in rows][:2] == ["EGD exact", "EGD exact, captured"]
+    assert rows[0].numbers["crossed"] == rows[1].numbers["crossed"]
+    assert set(made) == {3}
+    assert {row.group for row in rows} == {"3 seeds"}
+
+
+def test_what_was_not_passed_is_said(written: Path) -> None:
+    for row in numbers(written, "experiment")["rows"]:
+        assert row["passed"] == sum(epoch is not None for epoch in row["crossed"])
+        assert len(row["crossed"]) == row["seeds"]
+        assert (row["note"] == "not all passed") == (row["passed"] < row["seeds"])
+        assert row["ms_per_epoch"] == pytest.approx(1e3 * row["seconds"] / row["epochs"])
+
+
+def test_ctrl_c_keeps_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernels, "QUICK", ((4, 6), (5, 7)))
+    told: list[str] = []
+
+    def tell(doing: str) -> None:
+        told.append(doing)
+        if doing.startswith("5 x 7"):
+            raise KeyboardInterrupt
+
+    half = measure_theme(kernels.THEME, Setup(CPU, quick=True, tell=tell))
+    assert not half.complete
+    assert {row.group for row in half.rows} == {"4 x 6"}
+    assert half.stem.endswith("_quick_partial")
+    assert "stopped" in half.heading
+    monkeypatch.setattr(kernels, "matrix", interrupted)
+    assert main(["bench", "kernels", "step", "--quick", "--device", "cpu", "--out", str(tmp_path)]) == 130
+    assert "Stopped; what was measured is written." in capsys.readouterr().out
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".md"]  # nothing to draw, and no other theme
+
+
+def test_a_wrong_theme_is_a_message(capsys, tmp_path: Path) -> None:
+    assert main(["bench", "kernel", "--quick", "--out", str(tmp_path / "none")]) == 2
+    assert (
+        "theme must be one of kernels, step, experiment, got 'kernel'; did you mean 'kernels'?" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(SpecError, match="got 'zzz'; leave it out for all"):
+        chosen(["zzz"])
+    assert [theme.name for theme in chosen(["step", "kernels", "step"])] == ["step", "kernels"]
+    assert [theme.name for theme in chosen([])] == list(THEMES)
+
+
+@pytest.mark.parametrize("seeds", ["0", "-1", "1-8", "x", "1.5"])
+def test_wrong_seeds_are_a_message(capsys, seeds: str) -> None:
+    assert main(["bench", "--quick", f"--seeds={seeds}"]) == 2
+    assert "--seeds must be whole numbers from 1 to 9999" in capsys.readouterr().err
+
+
+def test_a_file_in_the_way_is_a_message(capsys, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert main(["bench", "kernels", "--quick", "--device", "cpu", "--out", str(tmp_path / "file")]) == 2
+    assert "file" in capsys.readouterr().err
+
+
+def test_the_fast_mode_is_another_run_and_the_exact_one_what_it_was() -> None:
+    exact, quick = (
+        Run(catalog.load("addition-97", [f'transform=[{{name="polar",precision="{mode}"}}]'], ["egd"]), "egd", 0)
+        for mode in ("exact", "fast")
+    )
+    assert exact.id == Run(catalog.load("addition-97"), "egd", 0).id
+    assert quick.id != exact.id
+    assert quick.method.transform[0].precision == "fast"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, ""), (1234.5, "1234"), (12.345, "12.3"), (0.0123, "0.0123"), (1e-5, "1.0e-05")]
+)
+def test_three_figures(value: float | None, said: str) -> None:
+    assert figures(value) == said

@@ -80,9 +80,7 @@ def polar(
         return kernel(X, rtol, None if floor is None else floor / scale)
 
     if chosen == "products" and G.dtype != torch.float64 and G.numel():
-        return kernel(G.to(torch.float64), rtol, None).to(
-            G.dtype
-        )  # one number that is not finite makes all of its matrix NaN
+        return kernel(G, rtol, None).to(G.dtype)  # one number that is not finite makes all of its matrix NaN
     return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
 
 
@@ -245,11 +243,11 @@ def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _short_side_in_front(X, lambda A: polar_by_products(A, rtol))
+    return _short_side_in_front(X, lambda A: polar_by_products(A.to(torch.float64), rtol))
 
 
 def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _short_side_in_front(X, fast_polar_by_products)
+    return _short_side_in_front(X, lambda A: fast_polar_by_products(A.to(torch.float64)))
 
 
 def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:

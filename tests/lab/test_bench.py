@@ -18,6 +18,7 @@ from egalitarian.lab.cli import main
 from egalitarian.lab.methods import Stepper
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Polar, Run
+from egalitarian.lab.steps import Eager
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import Stop, sweep
 
@@ -28,7 +29,7 @@ QUICK = Setup(CPU, quick=True)
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one quick run of everything leaves behind."""
     out = tmp_path_factory.mktemp("bench")
-    assert main(["bench", "--quick", "--device", "cpu", "--out", str(out / "made")]) == 0
+    assert main(["bench", *THEMES, "--quick", "--device", "cpu", "--out", str(out / "made")]) == 0
     return out / "made"
 
 
@@ -175,7 +176,7 @@ def test_the_loop_trains_as_the_lab_does(tmp_path: Path) -> None:
     experiment = groks()
     seeds = (6, 7, 0)
     ensemble, stepper = together(experiment, "egd", seeds)
-    trained = loop.train_to(0.9, ensemble, stepper, loop.eager, 40)
+    trained = loop.train_to(0.9, ensemble, stepper, Eager, 40)
     assert trained.epochs == max(epoch for epoch in trained.crossed if epoch is not None) + 1
     stop = Stop.of(experiment, "egd", epochs=40)
     stored = sweep(experiment, "egd", seeds, Store(tmp_path), CPU, stop=stop)
@@ -185,16 +186,16 @@ def test_the_loop_trains_as_the_lab_does(tmp_path: Path) -> None:
 
 def test_the_loop_ends_with_its_budget() -> None:
     ensemble, stepper = together(small(), "sgd", (0, 1))
-    trained = loop.train_to(0.95, ensemble, stepper, loop.eager, 2)
+    trained = loop.train_to(0.95, ensemble, stepper, Eager, 2)
     assert (trained.crossed, trained.epochs) == ([None, None], 2)
 
 
 def test_another_step_can_be_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def counted(ensemble: loop.Ensemble, stepper: Stepper) -> loop.Step:
+    def counted(ensemble: loop.Ensemble, stepper: Stepper) -> Eager:
         made.append(len(ensemble.seeds))
-        return loop.eager(ensemble, stepper)
+        return Eager(ensemble, stepper)
 
     monkeypatch.setitem(loop.STEPS, "captured", counted)
     rows = list(experiments.rows(Setup(CPU, quick=True, seeds=(3,))))
@@ -238,7 +239,8 @@ def test_ctrl_c_keeps_what_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_wrong_theme_is_a_message(capsys, tmp_path: Path) -> None:
     assert main(["bench", "kernel", "--quick", "--out", str(tmp_path / "none")]) == 2
     assert (
-        "theme must be one of kernels, step, experiment, got 'kernel'; did you mean 'kernels'?" in capsys.readouterr().err
+        "theme must be one of kernels, step, experiment, clock, got 'kernel'; did you mean 'kernels'?"
+        in capsys.readouterr().err
     )
     assert not (tmp_path / "none").exists()
     with pytest.raises(SpecError, match="got 'zzz'; leave it out for all"):
@@ -249,7 +251,7 @@ def test_a_wrong_theme_is_a_message(capsys, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", ["0", "-1", "1-8", "x", "1.5"])
 def test_wrong_seeds_are_a_message(capsys, seeds: str) -> None:
-    assert main(["bench", "--quick", f"--seeds={seeds}"]) == 2
+    assert main(["bench", *THEMES, "--quick", f"--seeds={seeds}"]) == 2
     assert "--seeds must be whole numbers from 1 to 9999" in capsys.readouterr().err
 
 

@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "cli": {"bench", "catalog", "choices", "grok", "listeners", "picture", "report", "settings", "shows", "store", "sweep"},
 }
 BENCH = {
-    "bench", "catalog", "ensemble", "environment", "measure", "methods", "report", "settings", "spec", "tasks",
+    "bench", "catalog", "ensemble", "environment", "measure", "methods", "report", "settings", "spec", "steps", "tasks",
 }  # fmt: skip
 REPORT = {"catalog", "measure", "report", "settings", "spec", "store", "theory"}
 ALLOWED = {"torch", "numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "safetensors", "jinja2", "egalitarian"}

@@ -203,7 +203,7 @@ def toy(
 @app.command()
 def bench(
     themes: Annotated[
-        list[str] | None, typer.Argument(metavar="[THEME]...", help="kernels, step, experiment; default: all.")
+        list[str] | None, typer.Argument(metavar="[THEME]...", help="kernels, step, experiment, clock.")
     ] = None,
     device: Device = "auto",
     threads: Threads = 1,
@@ -217,7 +217,7 @@ def bench(
 
     All ways to the polar factor with their error; a step with and without EGD for the paper's networks and a GPT's
     matrices, beside Muon and other packages where installed; addition-97 trained to 95 %. Minutes on a GPU, a quarter of
-    an hour on a CPU; Ctrl-C keeps what is measured.
+    an hour on a CPU; Ctrl-C keeps what is measured. `clock`, only if named, trains the paper's SGD on six tasks, too.
     """
     from egalitarian.lab.bench.measured import chosen, measure_theme
     from egalitarian.lab.bench.theme import Setup

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from egalitarian.lab import catalog
-from egalitarian.lab.bench.loop import STEPS, MakeStep, Trained, fast, now, train_to
+from egalitarian.lab.bench.loop import STEPS, Trained, fast, now, train_to
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import said
 from egalitarian.lab.ensemble import Ensemble
@@ -27,8 +27,8 @@ def rows(setup: Setup) -> Iterator[Row]:
     for seeds in setup.seeds or ((1, 2) if setup.quick else (1, 8)):
         group = f"{seeds} seed{'s' if seeds > 1 else ''}"
         for name, method in methods(experiment):
-            for way, make_step in STEPS.items():
-                yield _row(group, f"{name}, {way}" if way else name, experiment, method, seeds, make_step, setup)
+            for way, make_steps in STEPS.items():
+                yield row(group, f"{name}, {way}" if way else name, experiment, method, seeds, make_steps, setup)
 
 
 def methods(experiment: Experiment) -> list[tuple[str, Method]]:
@@ -43,16 +43,16 @@ def methods(experiment: Experiment) -> list[tuple[str, Method]]:
     ]
 
 
-def _row(
-    group: str, name: str, experiment: Experiment, method: Method, seeds: int, make_step: MakeStep, setup: Setup
+def row(
+    group: str, name: str, experiment: Experiment, method: Method, seeds: int, make_steps: MakeSteps, setup: Setup
 ) -> Row:
     """Training is run once in vain for an epoch: libraries load, memory is taken."""
     budget = QUICK_EPOCHS if setup.quick else method.epochs
     done: list[tuple[float, Trained]] = []
     try:
-        _run(experiment, method, seeds, make_step, 1, setup, f"{group}: {name}, warming up")
+        _run(experiment, method, seeds, make_steps, 1, setup, f"{group}: {name}, warming up")
         while not done or (len(done) < RUNS and not setup.quick and sum(one.seconds for _, one in done) < ENOUGH):
-            done.append(_run(experiment, method, seeds, make_step, budget, setup, f"{group}: {name}"))
+            done.append(_run(experiment, method, seeds, make_steps, budget, setup, f"{group}: {name}"))
     except RuntimeError as error:
         return Row(group, name, note=f"failed: {said(error)}")
     numbers = _numbers(seeds, done)
@@ -60,7 +60,7 @@ def _row(
 
 
 def _run(
-    experiment: Experiment, method: Method, seeds: int, make_step: MakeStep, budget: int, setup: Setup, doing: str
+    experiment: Experiment, method: Method, seeds: int, make_steps: MakeSteps, budget: int, setup: Setup, doing: str
 ) -> tuple[float, Trained]:
     """(seconds to build data and networks, what the training came to)."""
     setup.tell(doing)
@@ -72,7 +72,7 @@ def _run(
     def tell(state: str) -> None:
         setup.tell(f"{doing}, {state}")
 
-    return built, train_to(experiment.measure.threshold, ensemble, stepper, make_step, budget, tell)
+    return built, train_to(experiment.measure.threshold, ensemble, stepper, make_steps, budget, tell)
 
 
 def _numbers(seeds: int, done: list[tuple[float, Trained]]) -> dict[str, Any]:

@@ -7,22 +7,25 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.measure import evaluate
 from egalitarian.lab.methods import Stepper
 from egalitarian.lab.spec import LowRankPolar, Method, Polar
+from egalitarian.lab.steps import Steps, recorded, steps_for
 from egalitarian.lab.tasks import Split
 
 HALF = 0.5
 """The accuracy whose epoch rounding moves least."""
-Step = Callable[[Split], None]
-"""Trains all seeds on one batch each: gradient, decay, transforms, update."""
-MakeStep = Callable[[Ensemble, Stepper], Step]
+MakeSteps = Callable[[Ensemble, Stepper], Steps]
+
+STEPS: dict[str, MakeSteps] = {"": steps_for}
+"""How a step is carried out, by what is said behind a method's name: the lab's own way. Others are measured beside it."""
 
 
-def eager(ensemble: Ensemble, stepper: Stepper) -> Step:
-    """The lab's own step."""
+def eager(ensemble: Ensemble, stepper: Stepper) -> Callable[[Split], None]:
+    """One step on a batch, operation by operation."""
 
     def step(batch: Split) -> None:
         ensemble.backward(batch)
@@ -30,10 +33,6 @@ def eager(ensemble: Ensemble, stepper: Stepper) -> Step:
         stepper.step()
 
     return step
-
-
-STEPS: dict[str, MakeStep] = {"": eager}
-"""How a step is made, by what is said behind a method's name. A captured step goes in here, and is measured beside."""
 
 
 class Trained(NamedTuple):
@@ -51,7 +50,7 @@ def train_to(
     threshold: float,
     ensemble: Ensemble,
     stepper: Stepper,
-    make_step: MakeStep,
+    make_steps: MakeSteps,
     budget: int,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> Trained:
@@ -60,12 +59,15 @@ def train_to(
     The clock covers the making of the step, the batches, the training and one test accuracy per epoch.
     """
     start = now(ensemble.device)
-    step = make_step(ensemble, stepper)
+    steps, test_accuracy = make_steps(ensemble, stepper), _meter(ensemble)
     crossed: dict[float, list[int | None]] = {level: [None] * len(ensemble.seeds) for level in (HALF, threshold)}
+    choices = ensemble.choices(0)
     for epoch in range(budget):
-        for batch in ensemble.epoch(epoch):
-            step(batch)
-        accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.test)[1].cpu()
+        for chosen in choices:
+            steps.gradients(chosen)
+            steps.update()
+        choices = ensemble.choices(epoch + 1)  # while a GPU is still at work
+        accuracy = test_accuracy().cpu()
         stepper.observe(accuracy)
         for level, epochs in crossed.items():
             for seed, share in enumerate(accuracy.tolist()):
@@ -75,6 +77,13 @@ def train_to(
             break
         tell(f"epoch {epoch}, test accuracy {accuracy.median():.1%}")
     return Trained(crossed[threshold], crossed[HALF], epoch + 1, now(ensemble.device) - start)
+
+
+def _meter(ensemble: Ensemble) -> Callable[[], Tensor]:
+    def measure() -> Tensor:
+        return evaluate(ensemble.forward, ensemble.loss, *ensemble.test)[1]
+
+    return recorded(measure) if ensemble.device.type == "cuda" else measure
 
 
 def now(device: torch.device) -> float:

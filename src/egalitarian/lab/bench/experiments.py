@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from egalitarian.lab import catalog
-from egalitarian.lab.bench.loop import STEPS, Trained, fast, now, train_to
+from egalitarian.lab.bench.loop import STEPS, MakeSteps, Trained, fast, now, train_to
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import said
 from egalitarian.lab.ensemble import Ensemble

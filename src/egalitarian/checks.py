@@ -47,5 +47,5 @@ def check_share(value: Any) -> None:
     rule = "share must be in (0, 1]"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{rule}, got {value!r}; None keeps every direction of the rank")
-    if not 0 < value <= 1:
+    if not 0 < float(value) <= 1:
         raise ValueError(f"{rule}, got {value}; None keeps every direction of the rank")

@@ -291,7 +291,8 @@ def _above_cut(S: Tensor, rtol: float) -> Tensor:
 def _leading(S: Tensor, share: float, X: Tensor) -> Tensor:
     """The fewest leading directions that hold `share` of |X|²: those before which there is not enough yet."""
     before = S.square() @ torch.ones(S.shape[-1], S.shape[-1], dtype=S.dtype, device=S.device).triu(1)
-    return before < share * torch.linalg.matrix_norm(X).square()[..., None]
+    enough: Tensor = share * torch.linalg.matrix_norm(X).square()[..., None]
+    return before < enough
 
 
 def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:

@@ -47,7 +47,17 @@ class _Value:
 
 
 class MatrixTransform(_Value, ABC):
-    """Acts on each matrix of the plan, `(m, n)` or a stack of them `(k, m, n)`; keeps nothing."""
+    """Acts on each matrix of the plan, `(m, n)` or a stack of them `(k, m, n)`; keeps nothing.
+
+    A subclass that says `shares=True` may be handed matrices of several parameters in one call, as a stack, on a GPU: it
+    does to each what it would do alone, and the site's name, empty then, is nothing to it. Not inherited.
+    """
+
+    shares: ClassVar[bool] = False
+
+    def __init_subclass__(cls, shares: bool = False, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.shares = shares
 
     @abstractmethod
     def __call__(self, G: Tensor, site: Site) -> Tensor: ...
@@ -91,7 +101,7 @@ class _CutOff(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Polar(_CutOff):
+class Polar(_CutOff, shares=True):
     """U Vᵀ: exact egalitarian gradient descent.
 
     Args:
@@ -197,7 +207,7 @@ class LowRankPolar(_CutOff):
 
 
 @dataclass(frozen=True, repr=False)
-class NeuronNorm(MatrixTransform):
+class NeuronNorm(MatrixTransform, shares=True):
     """g / max(|g|, floor) per output unit: the paper's column normalisation, its cheap stand-in for EGD."""
 
     floor: float = 0.01
@@ -210,7 +220,7 @@ class NeuronNorm(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Natural(_CutOff):
+class Natural(_CutOff, shares=True):
     """F⁻¹ G with F = G Gᵀ: natural gradient descent with the layer's empirical Fisher matrix, for comparison.
 
     Inverts the singular values instead of equalising them, so the weakest direction moves fastest. Unstable by nature.

@@ -18,7 +18,7 @@ goes alone: LAPACK takes a batch one by one, so there would be more memory and n
 
 
 def side_by_side(gradients: Iterable[Gradient]) -> list[list[Gradient]]:
-    """The gradients in groups with the same shapes of matrices, dtype and device, none larger than `SHARED_ENTRIES`.
+    """The gradients in groups with the same shapes of matrices, dtype and device, that `fit`.
 
     Looks at shapes alone. Each group is in the order of the gradients, and so are the first ones of the groups.
     """
@@ -27,11 +27,21 @@ def side_by_side(gradients: Iterable[Gradient]) -> list[list[Gradient]]:
     for entry, grad in gradients:
         kind = frozenset((target.rows, target.columns) for target in entry.targets), grad.dtype, grad.device
         group = open_groups.get(kind)
-        if group is None or sum(each.numel() for _, each in group) + grad.numel() > SHARED_ENTRIES.get(grad.device.type, 0):
+        if group is None or not fit(each for _, each in (*group, (entry, grad))):
             group = open_groups[kind] = []
             groups.append(group)
         group.append((entry, grad))
     return groups
+
+
+def fit(tensors: Iterable[Tensor]) -> bool:
+    """Whether these, all on one device, have no more than `SHARED_ENTRIES` together."""
+    entries = 0
+    for tensor in tensors:
+        entries += tensor.numel()
+        if entries > SHARED_ENTRIES.get(tensor.device.type, 0):
+            return False
+    return True
 
 
 def joined(matrices: Sequence[Tensor]) -> Tensor:

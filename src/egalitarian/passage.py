@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from egalitarian.buckets import joined, parted
+from egalitarian.buckets import fit, joined, parted
 from egalitarian.kernels import Precision, largest_entry
 from egalitarian.plan import Entry, Target
 from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory, Site, Transform, beside
@@ -48,10 +48,11 @@ def through_chain(passages: Sequence[Passage], chain: Sequence[Transform], step:
 
 def _equalize(passages: Sequence[Passage], transform: MatrixTransform, site: Site) -> None:
     """Puts every matrix through the transform: those of one shape in one call, where that may be shared."""
+    shared = transform.shares and fit(passage.new for passage in passages)
     calls: dict[Hashable, list[tuple[Passage, Target]]] = {}
     for passage in passages:
         for target in passage.entry.targets:
-            kind = (target.rows, target.columns, passage.new.dtype) if transform.shares else target
+            kind = (target.rows, target.columns, passage.new.dtype) if shared else target
             if passage.new.numel() and target.rows:
                 calls.setdefault(kind, []).append((passage, target))
     outcomes: dict[Passage, Tensor] = {}

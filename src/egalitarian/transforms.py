@@ -203,7 +203,9 @@ class LowRankPolar(_CutOff):
     def note(self, rows: int, columns: int) -> str:
         rank = min(self.rank, rows, columns)
         capped = f", capped from {self.rank}" if rank < self.rank else ""
-        return f"rank {rank}{capped}" + ("" if self.share is None else f", or what keeps {self.share:g} of the spectrum")
+        return f"rank {rank}{capped}" + (
+            "" if self.share is None else f", less where fewer keep {self.share:g} of the spectrum"
+        )
 
 
 @dataclass(frozen=True, repr=False)

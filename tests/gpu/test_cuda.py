@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
+from egalitarian.buckets import SHARED_ENTRIES
 from egalitarian.kernels import RTOL, Method
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "library"))
@@ -154,6 +155,48 @@ def test_a_step_of_a_stack_does_not_synchronise() -> None:
         torch.cuda.set_sync_debug_mode("error")
     try:
         optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def equal_layers(count: int) -> tuple[nn.Sequential, eg.Plan]:
+    model = nn.Sequential(*(nn.Linear(48, 32, bias=False) for _ in range(count))).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator, device="cuda")
+    return model, eg.matrices(model, head=None)
+
+
+@pytest.mark.parametrize("chain", [eg.Polar(), eg.NeuronNorm(), [eg.Momentum(), eg.Polar()]], ids=repr)
+def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def polar(G: Tensor, **options: Any) -> Tensor:
+        seen.append(tuple(G.shape))
+        return eg.polar(G, **options)
+
+    monkeypatch.setattr("egalitarian.transforms.polar", polar)
+    model, plan = equal_layers(6)
+    model[2].weight.grad[0, 0] = torch.nan
+    eg.equalize_(plan, chain)
+    assert seen in ([], [(6, 32, 48)])
+    monkeypatch.setitem(SHARED_ENTRIES, "cuda", 0)
+    alone, plan = equal_layers(6)
+    alone[2].weight.grad[0, 0] = torch.nan
+    eg.equalize_(plan, chain)
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6, equal_nan=True)
+
+
+def test_exact_egd_of_equal_layers_does_not_synchronise() -> None:
+    _, plan = equal_layers(4)
+    eg.equalize_(plan, eg.Polar(method="products"))
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        eg.equalize_(plan, eg.Polar(method="products"))
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

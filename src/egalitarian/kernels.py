@@ -16,7 +16,7 @@ from torch import Tensor
 
 from egalitarian.checks import check_integer, check_number, check_share
 from egalitarian.choice import COARSE, FAST_RTOL, GRAM_RTOL, SLOW_CARD_PRODUCTS, Method, Mode, choose_method, full_rate
-from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
+from egalitarian.products import LARGE, fast_polar_by_products, lowrank_by_products, polar_by_products
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -139,7 +139,8 @@ def polar_lowrank(
     are 1 only up to the sketch's error; at full rank it equals `polar`. The sketch is a function of `seed` alone: the
     global generator is neither read nor moved, and every matrix of a batch sees the same sketch, whatever its company.
 
-    On CUDA it synchronises (torch's QR and SVD do, and the sketch comes from the CPU), so it goes into no CUDA graph.
+    On CUDA by matrix products alone and without synchronising, by the rule of `polar`; with `oversample` or `share` by
+    torch's QR and SVD, which synchronise. Never in a CUDA graph: the sketch comes from the CPU, anew for every call.
 
     Args:
         G: one matrix or a batch `(..., m, n)`.
@@ -166,10 +167,13 @@ def polar_lowrank(
         )
     rtol = _cut(G, rtol)
     width = min(rank + oversample, rows, columns)
-    generator = torch.Generator("cpu").manual_seed(seed)
-    sketch = torch.randn(columns, width, generator=generator, dtype=torch.float64, device="cpu").to(G.device)
+    cuts = width > rank or (share is not None and share < 1)  # which takes the singular values one by one
+    products = not cuts and choose_method("auto", G.dtype, rtol, device=G.device, short=width) == "products"
+    sketch = _sketch(columns, width, seed, G.device)
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
+        if products:
+            return lowrank_by_products(X, sketch, iterations, rtol)
         Q = sketch
         for _ in range(iterations):
             Q = torch.linalg.qr(X @ Q).Q
@@ -182,6 +186,20 @@ def polar_lowrank(
         return _recombine(U, torch.where(kept, 1 / S, 0), U.mT @ X)
 
     return _contained(G, factor)
+
+
+def _sketch(rows: int, columns: int, seed: int, device: torch.device) -> Tensor:
+    """Gaussian, the same on every device."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    sketch = torch.randn(rows, columns, generator=generator, dtype=torch.float64, device="cpu")
+    if device.type != "cuda":
+        return sketch.to(device)
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "polar_lowrank must be outside a CUDA graph, got a stream that is capturing; a graph would repeat one sketch: "
+            "use polar(), or no graph"
+        )
+    return sketch.pin_memory().to(device, non_blocking=True)  # without synchronising
 
 
 @torch.no_grad()

@@ -188,17 +188,34 @@ def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) 
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6, equal_nan=True)
 
 
-def test_exact_egd_of_equal_layers_does_not_synchronise() -> None:
+@pytest.mark.parametrize("chain", [eg.Polar(method="products"), eg.LowRankPolar(8, rtol=1e-6)], ids=repr)
+def test_equal_layers_do_not_synchronise(chain: Any) -> None:
+    """The randomized factor by products, too, where the card is fast at float64 or the matrix small."""
     _, plan = equal_layers(4)
-    eg.equalize_(plan, eg.Polar(method="products"))
+    eg.equalize_(plan, chain)
     torch.cuda.synchronize()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
-        eg.equalize_(plan, eg.Polar(method="products"))
+        eg.equalize_(plan, chain)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_sketch_is_refused_in_a_graph() -> None:
+    G = torch.randn(20, 30, device="cuda")
+    eg.polar_lowrank(G, 4)
+    with pytest.raises(RuntimeError, match="outside a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        eg.polar_lowrank(G, 4)
+
+
+@pytest.mark.parametrize("shape", [(100, 160), (160, 100)])
+def test_randomized_on_cuda_is_that_of_the_cpu(shape: tuple[int, int]) -> None:
+    G = torch.stack([spectrum_matrix(shape, values[:64]) for values in list(CASES.values())[:4]])
+    for rank in (8, 64):
+        ours, theirs = eg.polar_lowrank(G.cuda(), rank, seed=1).cpu(), eg.polar_lowrank(G, rank, seed=1)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
 def test_exact_egd_keeps_no_memory() -> None:

@@ -1,6 +1,8 @@
 """polar_lowrank: the paper's Algorithms 2 and 3, reproducibly."""
 
+from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from spectra import DTYPES, decades, distance, from_spectrum, gaussian, generator, law, seeds, singular_values
 from torch import Tensor
 
-from egalitarian import polar_lowrank
+from egalitarian import kernels, polar_lowrank
 
 SLOW = 1 / torch.arange(1, 41, dtype=torch.float64)
 FLAT = torch.ones(40, dtype=torch.float64)
@@ -155,6 +157,52 @@ def test_iterations_out_of_range_are_named(iterations: int) -> None:
 def test_oversample_out_of_range_is_named() -> None:
     with pytest.raises(ValueError, match=r"oversample .* got -3"):
         polar_lowrank(torch.ones(4, 6), 2, oversample=-3)
+
+
+# -- by products, as on CUDA ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_products(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    def polar_lowrank_by_products(*arguments: Any, **options: Any) -> Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "choose_method", lambda *_, **__: "products")
+            return polar_lowrank(*arguments, **options)
+
+    return polar_lowrank_by_products
+
+
+@pytest.mark.parametrize("values", [SLOW, FLAT, decades(40, 1e3), decades(40, 1e5), [80.0, 5.0], [0.0]])
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40)])
+@pytest.mark.parametrize("rank", [1, 7, 40])
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_products_and_qr_agree(
+    by_products: Callable[..., Tensor], values: Tensor, shape: tuple[int, int], rank: int, iterations: int
+) -> None:
+    G = from_spectrum(*shape, values)
+    expected = polar_lowrank(G, rank, iterations=iterations, seed=3)
+    P = by_products(G, rank, iterations=iterations, seed=3)
+    torch.testing.assert_close(P, expected, rtol=0, atol=1e-5)
+    assert float(singular_values(P)[0]) <= float(singular_values(expected)[0]) + 1e-4
+
+
+def test_products_near_the_cut(by_products: Callable[..., Tensor]) -> None:
+    G = from_spectrum(40, 60, torch.cat([torch.ones(8), torch.full((20,), 5e-6)]))
+    torch.testing.assert_close(by_products(G, 28), polar_lowrank(G, 28), rtol=0, atol=1e-3)
+
+
+def test_products_of_a_batch_and_what_is_not_finite(by_products: Callable[..., Tensor]) -> None:
+    G = gaussian(2, 3, 12, 20)
+    G[0, 1, 2, 3] = torch.nan
+    P = by_products(G, 4, seed=9)
+    torch.testing.assert_close(P, polar_lowrank(G, 4, seed=9), rtol=0, atol=1e-6, equal_nan=True)
+    assert P[0, 1].isnan().all()
+
+
+def test_oversampling_and_share_are_not_by_products(by_products: Callable[..., Tensor]) -> None:
+    G = gaussian(12, 20)
+    for options in ({"oversample": 3}, {"share": 0.5}):
+        assert torch.equal(by_products(G, 4, **options), polar_lowrank(G, 4, **options))  # type: ignore[arg-type]
 
 
 # -- an adaptive rank -------------------------------------------------------------------------------------------------

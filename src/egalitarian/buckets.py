@@ -23,25 +23,25 @@ def side_by_side(gradients: Iterable[Gradient]) -> list[list[Gradient]]:
     Looks at shapes alone. Each group is in the order of the gradients, and so are the first ones of the groups.
     """
     groups: list[list[Gradient]] = []
-    open_groups: dict[Hashable, list[Gradient]] = {}
+    last: dict[Hashable, tuple[list[Gradient], int]] = {}  # of each kind, and the entries that there is room for
     for entry, grad in gradients:
         kind = frozenset((target.rows, target.columns) for target in entry.targets), grad.dtype, grad.device
-        group = open_groups.get(kind)
-        if group is None or not fit(each for _, each in (*group, (entry, grad))):
-            group = open_groups[kind] = []
+        group, room = last.get(kind, ([], 0))
+        if not group or grad.numel() > room:
+            group, room = [], _room(grad)
             groups.append(group)
         group.append((entry, grad))
+        last[kind] = group, room - grad.numel()
     return groups
 
 
-def fit(tensors: Iterable[Tensor]) -> bool:
+def fit(tensors: Sequence[Tensor]) -> bool:
     """Whether these, all on one device, have no more than `SHARED_ENTRIES` together."""
-    entries = 0
-    for tensor in tensors:
-        entries += tensor.numel()
-        if entries > SHARED_ENTRIES.get(tensor.device.type, 0):
-            return False
-    return True
+    return sum(tensor.numel() for tensor in tensors) <= _room(tensors[0])
+
+
+def _room(tensor: Tensor) -> int:
+    return SHARED_ENTRIES.get(tensor.device.type, 0)
 
 
 def joined(matrices: Sequence[Tensor]) -> Tensor:

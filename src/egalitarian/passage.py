@@ -48,7 +48,7 @@ def through_chain(passages: Sequence[Passage], chain: Sequence[Transform], step:
 
 def _equalize(passages: Sequence[Passage], transform: MatrixTransform, site: Site) -> None:
     """Puts every matrix through the transform: those of one shape in one call, where that may be shared."""
-    shared = transform.shares and fit(passage.new for passage in passages)
+    shared = transform.shares and fit([passage.new for passage in passages])
     calls: dict[Hashable, list[tuple[Passage, Target]]] = {}
     for passage in passages:
         for target in passage.entry.targets:

@@ -24,7 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "watch": {"plan"},
     "transforms": {"checks", "choice", "kernels", "plan"},
     "filters": {"checks", "plan", "transforms"},
-    "apply": {"kernels", "plan", "transforms"},
+    "buckets": {"plan"},
+    "passage": {"buckets", "kernels", "plan", "transforms"},
+    "apply": {"buckets", "kernels", "passage", "plan", "transforms"},
     "optim": {"apply", "checks", "plan", "roster", "transforms", "watch"},
     "host": {"apply", "plan", "select", "transforms", "until"},
     "attach": {

@@ -14,7 +14,7 @@ import egalitarian as eg
 SIGNATURES = {
     "polar": "(G, *, method='auto', precision='exact', rtol=None, floor=None)",
     "explain": "(G, *, method='auto', precision='exact', rtol=None, floor=None)",
-    "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None)",
+    "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None, share=None)",
     "normalize": "(G, *, floor=0.01)",
     "spectrum": "(G)",
     "matrices": "(model, *, include=None, exclude=(), head='last', split=None, stack=None)",
@@ -29,7 +29,9 @@ SIGNATURES = {
     ),
     "Until": "(threshold, mode='max', patience=0, resume=False, margin=0.0)",
     "Polar": "(*, compute=None, rtol=None, floor=None, method='auto', precision='exact', scale=None)",
-    "LowRankPolar": "(rank, cap=False, *, compute=None, rtol=None, iterations=2, oversample=0, seed=0, fixed=False)",
+    "LowRankPolar": (
+        "(rank, cap=False, *, compute=None, rtol=None, iterations=2, oversample=0, seed=0, fixed=False, share=None)"
+    ),
     "NeuronNorm": "(floor=0.01)",
     "Natural": "(*, compute=None, rtol=None)",
     "GrokfastEMA": "(alpha=0.98, lamb=2.0, *, plan=None)",

@@ -1,6 +1,6 @@
 """`equalize_`, and the one room that writes gradients: check, decay, transform, guard, write back.
 
-Each parameter goes down the whole chain of transforms by itself, so no more than one is ever held twice.
+Parameters go down the whole chain of transforms one by one, on a GPU in groups of a bounded size: no more is held twice.
 """
 
 from __future__ import annotations
@@ -12,19 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from egalitarian.kernels import RTOL, Precision, largest_entry
+from egalitarian.buckets import Gradient, side_by_side
+from egalitarian.kernels import RTOL, Precision
+from egalitarian.passage import Passage, elements_to_keep, in_scope, start, through_chain
 from egalitarian.plan import Entry, Plan
-from egalitarian.transforms import (
-    ElementwiseTransform,
-    MatrixTransform,
-    Memory,
-    Polar,
-    Site,
-    Transform,
-    as_chain,
-    beside,
-    uses_matrices,
-)
+from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory, Polar, Transform, as_chain, uses_matrices
 
 
 @dataclass(frozen=True)
@@ -104,12 +96,12 @@ def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int
             if isinstance(transform, MatrixTransform):
                 for target in entry.targets:
                     transform.check(target.name, target.rows, target.columns, gradient_dtype(entry.parameter))
-            elif _in_scope(transform, entry) and gradient_dtype(entry.parameter) not in RTOL:
+            elif in_scope(transform, entry) and gradient_dtype(entry.parameter) not in RTOL:
                 raise TypeError(
                     f"an elementwise transform must find real floating-point parameters, got {entry.name!r} of "
                     f"{entry.parameter.dtype}; give the transform a plan without it"
                 )
-            elif stack is not None and _in_scope(transform, entry) and entry.stack != stack:
+            elif stack is not None and in_scope(transform, entry) and entry.stack != stack:
                 raise ValueError(
                     f"an elementwise transform on a stack must find its leading axis of {stack} in every "
                     f"parameter, got {entry.name!r} of shape {entry.shape}; give the transform a plan without it"
@@ -121,7 +113,7 @@ def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: 
     return {
         entry.name: memory
         for entry in entries
-        if (memory := _start(entry, chain, torch.empty_like(entry.parameter, dtype=gradient_dtype(entry.parameter)), stack))
+        if (memory := start(entry, chain, torch.empty_like(entry.parameter, dtype=gradient_dtype(entry.parameter)), stack))
     }
 
 
@@ -134,10 +126,36 @@ def gradient_dtype(parameter: Tensor) -> torch.dtype:
 @torch.no_grad()
 def transform_gradients(entries: Sequence[Entry], settings: Settings, state: State) -> State:
     """One pass over the gradients of `entries`; returns the state after it. The only writer of `p.grad`."""
+    work = _checked(entries, settings)
+    if settings.on_nonfinite == "raise":
+        _raise_nonfinite(work)
+    if settings.observe is not None:
+        _show(work, settings.observe, settings)
+    tensors = dict(state.tensors)
+    for group in _groups(work, settings):
+        tensors |= _transform(group, tensors, settings, state.step)
+    return State(state.step + 1, tensors)
+
+
+def _transform(
+    group: Sequence[Gradient], tensors: Mapping[str, Mapping[str, Tensor]], settings: Settings, step: int
+) -> dict[str, Mapping[str, Tensor]]:
+    """Puts new gradients in the place of these; returns their memories."""
+    passages = [_enter(entry, grad, settings, tensors) for entry, grad in group]
+    if settings.active is not False:
+        through_chain(passages, settings.chain, step, settings.compute)
+    for passage, (_, grad) in zip(passages, group, strict=True):
+        if passage.new is not grad:
+            _write(passage, grad, settings.grad_scale)
+    return {passage.entry.name: passage.memory for passage in passages if passage.memory}
+
+
+def _checked(entries: Iterable[Entry], settings: Settings) -> list[Gradient]:
+    """The gradients that something is to be done to, each the one that was planned for."""
     work = []
     for entry in entries:
         grad = entry.parameter.grad
-        scoped = any(isinstance(link, ElementwiseTransform) and _in_scope(link, entry) for link in settings.chain)
+        scoped = any(isinstance(link, ElementwiseTransform) and in_scope(link, entry) for link in settings.chain)
         if grad is not None and (entry.taken or scoped):
             check_gradient(entry, grad)
             work.append((entry, grad))
@@ -146,127 +164,55 @@ def transform_gradients(entries: Sequence[Entry], settings: Settings, state: Sta
                     f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
                     f"or scaling it back overflows; keep the parameters in float32 and use autocast"
                 )
-    if settings.on_nonfinite == "raise":
-        _raise_nonfinite(work)
-    stack = _stack_of(settings)
-    tensors = dict(state.tensors)
+    return work
+
+
+def _show(work: Iterable[Gradient], observe: Callable[[str, Tensor], None], settings: Settings) -> None:
+    """Every matrix in the order of the entries, whichever are transformed together afterwards."""
     for entry, grad in work:
-        decay = settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
-        plain = _plain_gradient(entry, grad, decay, settings)
-        if settings.observe is not None and plain.numel():
+        if grad.numel():
+            plain = _plain_gradient(entry, grad, settings)
             for target in entry.targets:
-                settings.observe(target.name, target.fold(plain))
-        new = plain if decay else grad
-        if settings.active is not False:
-            before = tensors.get(entry.name)
-            if before is None:
-                before = _start(entry, settings.chain, plain, stack)
-            new, memory = _through_chain(entry, plain, before, settings, state.step)
-            if memory:
-                tensors[entry.name] = memory
-        if new is not grad:
-            _write(entry, grad, new if settings.grad_scale is None else new * settings.grad_scale.to(new.device))
-    return State(state.step + 1, tensors)
+                observe(target.name, target.fold(plain))
 
 
-def _write(entry: Entry, grad: Tensor, new: Tensor) -> None:
-    """In place, so that views of the gradient (DDP's buckets) follow; unless its memory cannot be written."""
-    expanded = any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True))
-    if expanded or grad.is_inference():
-        entry.parameter.grad = new.contiguous() if expanded else new
-    else:
-        grad.copy_(new)
+def _groups(work: Sequence[Gradient], settings: Settings) -> Sequence[Sequence[Gradient]]:
+    """What goes down the chain together: gradients whose matrices may share a call of one of its transforms."""
+    shared = any(isinstance(link, MatrixTransform) and link.shares for link in settings.chain)
+    return side_by_side(work) if shared and settings.active is not False else [[each] for each in work]
 
 
-def _plain_gradient(entry: Entry, grad: Tensor, decay: float, settings: Settings) -> Tensor:
+def _enter(entry: Entry, grad: Tensor, settings: Settings, tensors: Mapping[str, Mapping[str, Tensor]]) -> Passage:
+    plain = _plain_gradient(entry, grad, settings)
+    if settings.active is False:
+        return Passage(entry, plain, plain if _decay(entry, settings) else grad, {}, None)
+    memory = tensors.get(entry.name)
+    if memory is None:
+        memory = start(entry, settings.chain, plain, _stack_of(settings))
+    return Passage(entry, plain, plain, memory, elements_to_keep(plain, settings.chain, settings.active))
+
+
+def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:
     """The gradient as the transforms are to see it: unscaled, with the decay that comes before them."""
     if settings.grad_scale is not None:
         grad = grad / settings.grad_scale.to(grad.device)
+    decay = _decay(entry, settings)
     return grad.add(entry.parameter, alpha=decay) if decay else grad
 
 
-def _through_chain(
-    entry: Entry, plain: Tensor, before: Mapping[str, Tensor], settings: Settings, step: int
-) -> tuple[Tensor, Memory]:
-    """The gradient after all transforms, and the memory; both as they were where inactive or not finite."""
-    grad, after = plain, dict(before)
-    keep = _elements_to_keep(plain, settings)
-    compute = settings.compute or plain.dtype
-    for place, transform in enumerate(settings.chain):
-        if isinstance(transform, MatrixTransform):
-            grad = _equalized(entry, grad, transform, Site("", step, compute))
-        elif _in_scope(transform, entry):
-            prefix = f"{place}."
-            memory = {key.removeprefix(prefix): value for key, value in before.items() if key.startswith(prefix)}
-            if transform.remembers is not None and set(memory) != set(transform.remembers):
-                raise ValueError(
-                    f"state must come from the same transforms, got {sorted(memory)} instead of "
-                    f"{sorted(transform.remembers)} for {transform!r} on {entry.name!r}; start anew with state=None"
-                )
-            grad, memory = transform(grad, memory)
-            sound = _all_finite(memory, keep)
-            after |= {prefix + key: _choose(sound, value, before[prefix + key]) for key, value in memory.items()}
-    return (plain if grad is plain else _choose(keep, grad, plain)), after
+def _decay(entry: Entry, settings: Settings) -> float:
+    return settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
 
 
-def _equalized(entry: Entry, grad: Tensor, transform: MatrixTransform, site: Site) -> Tensor:
-    if not entry.taken:
-        return grad
-    out = torch.empty_like(grad)
-    for target in entry.targets:
-        G = target.fold(grad)
-        if G.numel():
-            finite = torch.isfinite(largest_entry(G))
-            new = transform(G, site._replace(name=target.name))
-            sound = G.device.type == "cpu" and bool(finite.all())  # no synchronisation there, and a pass less
-            new = new if sound else torch.where(finite, new, G)
-            if G.shape == grad.shape:  # the target is the whole parameter: no need to put it anywhere
-                return new
-            target.write(new, into=out)
-    return out
-
-
-def _elements_to_keep(grad: Tensor, settings: Settings) -> Tensor | None:
-    """Where the outcome of the chain is to be used: the element is active and, for a memory's sake, finite.
-
-    None where that is everywhere: matrix transforms alone see to finiteness matrix by matrix.
-    """
-    active = settings.active.to(grad.device) if isinstance(settings.active, Tensor) else None
-    if not any(isinstance(transform, ElementwiseTransform) for transform in settings.chain):
-        everywhere = active is not None and active.device.type == "cpu" and bool(active.all())  # no synchronisation there
-        return None if everywhere else active
-    return _finite(grad, 0) if active is None else _finite(grad, 1) & active
-
-
-def _all_finite(memory: Memory, keep: Tensor | None) -> Tensor | None:
-    """`keep`, less where something in the new memory has overflowed: it would stay there for ever."""
-    for value in memory.values():
-        if keep is not None and value.is_floating_point():
-            keep = keep & _finite(value, keep.ndim)
-    return keep
-
-
-def _finite(tensor: Tensor, leading: int) -> Tensor:
-    """Whether all entries are finite: of the whole, or of each element along the leading axis."""
-    finite = torch.isfinite(tensor)
-    return finite.flatten(leading).all(-1) if finite.ndim > leading else finite
-
-
-def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
-    return new if keep is None else torch.where(beside(keep, new), new, old)
-
-
-def _start(entry: Entry, chain: Sequence[Transform], grad: Tensor, stack: int | None) -> Memory:
-    return {
-        f"{place}.{key}": value
-        for place, transform in enumerate(chain)
-        if isinstance(transform, ElementwiseTransform) and _in_scope(transform, entry)
-        for key, value in transform.start(grad, stack).items()
-    }
-
-
-def _in_scope(transform: ElementwiseTransform, entry: Entry) -> bool:
-    return transform.plan is None or transform.plan.takes(entry.parameter)
+def _write(passage: Passage, grad: Tensor, grad_scale: Tensor | None) -> None:
+    """In place, so that views of the gradient (DDP's buckets) follow; unless its memory cannot be written."""
+    new = passage.new if grad_scale is None else passage.new * grad_scale.to(passage.new.device)
+    expanded = any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True))
+    if expanded or grad.is_inference():  # cloned, for it may be a part of something larger
+        layout = torch.contiguous_format if expanded else torch.preserve_format
+        passage.entry.parameter.grad = new.clone(memory_format=layout)
+    else:
+        grad.copy_(new)
 
 
 def _stack_of(settings: Settings) -> int | None:
@@ -297,7 +243,7 @@ def refuse_distributed(entry: Entry) -> None:
         )
 
 
-def _raise_nonfinite(work: Iterable[tuple[Entry, Tensor]]) -> None:
+def _raise_nonfinite(work: Iterable[Gradient]) -> None:
     for entry, grad in work:
         count = int((~torch.isfinite(grad)).sum())
         if count:

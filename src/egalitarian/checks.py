@@ -41,3 +41,11 @@ def check_bool(what: str, value: Any) -> None:
 def check_mapping(what: str, value: Any, way_out: str) -> None:
     if not isinstance(value, Mapping):
         raise TypeError(f"{what} must be a mapping, got {value!r}; {way_out}")
+
+
+def check_share(value: Any) -> None:
+    rule = "share must be in (0, 1]"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{rule}, got {value!r}; None keeps every direction of the rank")
+    if not 0 < float(value) <= 1:
+        raise ValueError(f"{rule}, got {value}; None keeps every direction of the rank")

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.checks import check_integer, check_number
+from egalitarian.checks import check_integer, check_number, check_share
 from egalitarian.choice import COARSE, FAST_RTOL, GRAM_RTOL, SLOW_CARD_PRODUCTS, Method, Mode, choose_method, full_rate
-from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
+from egalitarian.products import LARGE, fast_polar_by_products, lowrank_by_products, polar_by_products
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -134,12 +134,16 @@ def polar_lowrank(
     oversample: int = 0,
     seed: int = 0,
     rtol: float | None = None,
+    share: float | None = None,
 ) -> Tensor:
     """U S⁻¹ Uᵀ G with the `rank` leading U, S of a randomized SVD (the paper's Algorithms 2 and 3).
 
     The strongest directions, equalised; the others zero. U and S are estimates, so the singular values of the result
     are 1 only up to the sketch's error; at full rank it equals `polar`. The sketch is a function of `seed` alone: the
     global generator is neither read nor moved, and every matrix of a batch sees the same sketch, whatever its company.
+
+    On CUDA by matrix products alone and without synchronising, by the rule of `polar`; with `oversample` or `share` by
+    torch's QR and SVD, which synchronise. Never in a CUDA graph: the sketch comes from the CPU, anew for every call.
 
     Args:
         G: one matrix or a batch `(..., m, n)`.
@@ -148,6 +152,8 @@ def polar_lowrank(
         oversample: extra columns of the sketch, dropped after the SVD (the paper: 0). Never more than min(m, n) in all.
         seed: of the Gaussian sketch.
         rtol: as for `polar`.
+        share: an adaptive rank, for each matrix: the smallest r <= `rank` with s_1² + ... + s_r² >= share |G|², so that a
+            gradient of few directions moves in few. Chooses directions, saves no time: all `rank` are computed.
     """
     check_matrix(G)
     rows, columns = G.shape[-2:]
@@ -155,6 +161,8 @@ def polar_lowrank(
     check_integer("iterations", iterations, "the paper uses 2", least=1)
     check_integer("oversample", oversample, "the paper uses 0", least=0)
     check_integer("seed", seed, "it seeds the sketch")
+    if share is not None:
+        check_share(share)
     if not 1 <= rank <= max(1, min(rows, columns)):
         raise ValueError(
             f"rank must be in [1, {min(rows, columns)}] for a matrix of shape {(rows, columns)}, got {rank}; "
@@ -162,20 +170,39 @@ def polar_lowrank(
         )
     rtol = _cut(G, rtol)
     width = min(rank + oversample, rows, columns)
-    generator = torch.Generator("cpu").manual_seed(seed)
-    sketch = torch.randn(columns, width, generator=generator, dtype=torch.float64, device="cpu").to(G.device)
+    cuts = width > rank or (share is not None and share < 1)  # which takes the singular values one by one
+    products = not cuts and choose_method("auto", G.dtype, rtol, device=G.device, short=width) == "products"
+    sketch = _sketch(columns, width, seed, G.device)
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
+        if products:
+            return lowrank_by_products(X, sketch, iterations, rtol)
         Q = sketch
         for _ in range(iterations):
             Q = torch.linalg.qr(X @ Q).Q
             Q = torch.linalg.qr(X.mT @ Q).Q
         U, S, _ = torch.linalg.svd(X @ Q, full_matrices=False)
         U, S = U[..., :rank], S[..., :rank]
-        gain = torch.where(_above_cut(S, rtol), 1 / S, 0)
-        return _recombine(U, gain, U.mT @ X)
+        kept = _above_cut(S, rtol)
+        if share is not None and share < 1:
+            kept = kept & _leading(S, share, X)
+        return _recombine(U, torch.where(kept, 1 / S, 0), U.mT @ X)
 
     return _contained(G, factor)
+
+
+def _sketch(rows: int, columns: int, seed: int, device: torch.device) -> Tensor:
+    """Gaussian, the same on every device."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    sketch = torch.randn(rows, columns, generator=generator, dtype=torch.float64, device="cpu")
+    if device.type != "cuda":
+        return sketch.to(device)
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "polar_lowrank must be outside a CUDA graph, got a stream that is capturing; a graph would repeat one sketch: "
+            "use polar(), or no graph"
+        )
+    return sketch.pin_memory().to(device, non_blocking=True)  # without synchronising
 
 
 @torch.no_grad()
@@ -290,6 +317,13 @@ def _recombine(U: Tensor, gain: Tensor, Vh: Tensor) -> Tensor:
 
 def _above_cut(S: Tensor, rtol: float) -> Tensor:
     return rtol * S.amax(-1, keepdim=True) < S
+
+
+def _leading(S: Tensor, share: float, X: Tensor) -> Tensor:
+    """The fewest leading directions that hold `share` of |X|²: those before which there is not enough yet."""
+    before = S.square() @ torch.ones(S.shape[-1], S.shape[-1], dtype=S.dtype, device=S.device).triu(1)
+    enough: Tensor = share * torch.linalg.matrix_norm(X).square()[..., None]
+    return before < enough
 
 
 def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:

@@ -37,12 +37,50 @@ FAST_CUT = 1e-4
 """Where the soft cut of the fast factor lies: at 1e-3 of the largest it takes away half a per cent."""
 WEAK = 0.03
 """How strong every direction must be before half precision may take over."""
+BASIS_CUT = 1e-6
+"""Where the soft cut of a basis on the way lies."""
+ROUGH = 0.3
+"""How near to 1 such a basis is brought."""
+LOST = 1e-3
+"""What is weaker than this in such a basis was noise already."""
 LARGE = 1536
 """From this short side on, a Cholesky factor costs less than the products that it saves."""
 
 
 def polar_by_products(A: Tensor, rtol: float) -> Tensor:
     """U Vᵀ of A (..., k, n), k <= n, in the precision of A; directions below about `rtol` of the largest are zero."""
+    P = _root(A, rtol) @ A
+    return _quintic(LAST, P @ P.mT) @ P
+
+
+def lowrank_by_products(X: Tensor, sketch: Tensor, iterations: int, rtol: float) -> Tensor:
+    """U S⁻¹ Uᵀ X with U, S of X Q, where Q is what power iteration makes of the sketch (n, k), k <= m, n.
+
+    On the way to Q the range is all that matters, so a basis need not be orthonormal; at the end it must be.
+    """
+    Q = sketch
+    for _ in range(iterations):
+        Q = _basis(X @ Q)
+        Q = _basis(X.mT @ Q)
+    Q = polar_by_products(Q.mT, LOST).mT
+    B = (X @ Q).mT  # W S Uᵀ
+    Z = _root(B, rtol)
+    P = Z @ B
+    h = _quintic(LAST, P @ P.mT)
+    P, Z = h @ P, h @ Z  # W Uᵀ and W S⁻¹ Wᵀ
+    return P.mT @ (Z @ (P @ X))
+
+
+def _basis(Y: Tensor) -> Tensor:
+    """Of the range of Y (..., m, k): every direction that is not noise brought near to 1; no sharp cut, so none is lost."""
+    A = Y.mT
+    K, square, scale, ratio = _normalized(A)
+    steps = quintics(BASIS_CUT * _least_ratio(A.shape[-2]), ROUGH)
+    return ((_root_by_quintics(K, square, BASIS_CUT * BASIS_CUT * ratio, steps) / scale) @ A).mT
+
+
+def _root(A: Tensor, rtol: float) -> Tensor:
+    """(A Aᵀ)^(-1/2), zero where a direction of A is below about `rtol` of the largest; to `TOLERANCE`."""
     K, square, scale, ratio = _normalized(A)
     e2 = 2 * rtol * rtol * ratio  # twice, since the ratio is a lower bound
     low = math.sqrt(2) * rtol * _least_ratio(A.shape[-2])
@@ -50,8 +88,7 @@ def polar_by_products(A: Tensor, rtol: float) -> Tensor:
         Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE))
     else:
         Z = _root_by_quintics(K, square, e2, quintics(low, TOLERANCE))
-    P = _sharpened(Z, e2).div_(scale) @ A
-    return _quintic(LAST, P @ P.mT) @ P
+    return _sharpened(Z, e2).div_(scale)
 
 
 def fast_polar_by_products(A: Tensor) -> Tensor:

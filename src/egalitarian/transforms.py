@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.checks import check_bool, check_integer, check_number
+from egalitarian.checks import check_bool, check_integer, check_number, check_share
 from egalitarian.choice import Method, Mode, choose_method
 from egalitarian.kernels import RTOL, Precision, natural, normalize, polar, polar_lowrank
 from egalitarian.plan import Plan
@@ -47,7 +47,17 @@ class _Value:
 
 
 class MatrixTransform(_Value, ABC):
-    """Acts on each matrix of the plan, `(m, n)` or a stack of them `(k, m, n)`; keeps nothing."""
+    """Acts on each matrix of the plan, `(m, n)` or a stack of them `(k, m, n)`; keeps nothing.
+
+    A subclass that says `shares=True` may be handed matrices of several parameters in one call, as a stack, on a GPU: it
+    does to each what it would do alone, and the site's name, empty then, is nothing to it. Not inherited.
+    """
+
+    shares: ClassVar[bool] = False
+
+    def __init_subclass__(cls, shares: bool = False, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.shares = shares
 
     @abstractmethod
     def __call__(self, G: Tensor, site: Site) -> Tensor: ...
@@ -91,7 +101,7 @@ class _CutOff(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Polar(_CutOff):
+class Polar(_CutOff, shares=True):
     """U Vᵀ: exact egalitarian gradient descent.
 
     Args:
@@ -153,6 +163,8 @@ class LowRankPolar(_CutOff):
         iterations, oversample: as for `egalitarian.polar_lowrank`.
         seed: of all sketches.
         fixed: the same sketch at every step, as in the authors' JAX code.
+        share: an adaptive rank: at each step and for each matrix the smallest one, at most `rank`, that keeps this share
+            of the gradient's spectrum (its squared singular values). It saves no time; None keeps all `rank` directions.
         compute, rtol: as for `Polar`.
     """
 
@@ -162,6 +174,7 @@ class LowRankPolar(_CutOff):
     oversample: int = field(default=0, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     fixed: bool = field(default=False, kw_only=True)
+    share: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,13 +184,14 @@ class LowRankPolar(_CutOff):
         check_integer("seed", self.seed, "it seeds every sketch")
         check_bool("cap", self.cap)
         check_bool("fixed", self.fixed)
+        if self.share is not None:
+            check_share(self.share)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         seed = sketch_seed(self.seed, site.name, None if self.fixed else site.step)
         rank = min(self.rank, *G.shape[-2:]) if self.cap else self.rank
-        return polar_lowrank(
-            G, max(rank, 1), iterations=self.iterations, oversample=self.oversample, seed=seed, rtol=self.cut(site)
-        )
+        options = {"iterations": self.iterations, "oversample": self.oversample}
+        return polar_lowrank(G, max(rank, 1), **options, seed=seed, rtol=self.cut(site), share=self.share)
 
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         if not self.cap and self.rank > min(rows, columns):
@@ -188,11 +202,14 @@ class LowRankPolar(_CutOff):
 
     def note(self, rows: int, columns: int) -> str:
         rank = min(self.rank, rows, columns)
-        return f"rank {rank}" + (f", capped from {self.rank}" if rank < self.rank else "")
+        capped = f", capped from {self.rank}" if rank < self.rank else ""
+        return f"rank {rank}{capped}" + (
+            "" if self.share is None else f", less where fewer keep {self.share:g} of the spectrum"
+        )
 
 
 @dataclass(frozen=True, repr=False)
-class NeuronNorm(MatrixTransform):
+class NeuronNorm(MatrixTransform, shares=True):
     """g / max(|g|, floor) per output unit: the paper's column normalisation, its cheap stand-in for EGD."""
 
     floor: float = 0.01
@@ -205,7 +222,7 @@ class NeuronNorm(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Natural(_CutOff):
+class Natural(_CutOff, shares=True):
     """F⁻¹ G with F = G Gᵀ: natural gradient descent with the layer's empirical Fisher matrix, for comparison.
 
     Inverts the singular values instead of equalising them, so the weakest direction moves fastest. Unstable by nature.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
+from egalitarian.buckets import SHARED_ENTRIES
 from egalitarian.choice import Method, Mode
 from egalitarian.kernels import RTOL
 
@@ -159,6 +160,65 @@ def test_a_step_of_a_stack_does_not_synchronise() -> None:
         optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def equal_layers(count: int) -> tuple[nn.Sequential, eg.Plan]:
+    model = nn.Sequential(*(nn.Linear(48, 32, bias=False) for _ in range(count))).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator, device="cuda")
+    return model, eg.matrices(model, head=None)
+
+
+@pytest.mark.parametrize("chain", [eg.Polar(), eg.NeuronNorm(), [eg.Momentum(), eg.Polar()]], ids=repr)
+def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def polar(G: Tensor, **options: Any) -> Tensor:
+        seen.append(tuple(G.shape))
+        return eg.polar(G, **options)
+
+    monkeypatch.setattr("egalitarian.transforms.polar", polar)
+    model, plan = equal_layers(6)
+    model[2].weight.grad[0, 0] = torch.nan
+    eg.equalize_(plan, chain)
+    assert seen in ([], [(6, 32, 48)])
+    monkeypatch.setitem(SHARED_ENTRIES, "cuda", 0)
+    alone, plan = equal_layers(6)
+    alone[2].weight.grad[0, 0] = torch.nan
+    eg.equalize_(plan, chain)
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("chain", [eg.Polar(method="products"), eg.LowRankPolar(8, rtol=1e-6)], ids=repr)
+def test_equal_layers_do_not_synchronise(chain: Any) -> None:
+    """The randomized factor by products, too, where the card is fast at float64 or the matrix small."""
+    _, plan = equal_layers(4)
+    eg.equalize_(plan, chain)
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        eg.equalize_(plan, chain)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_sketch_is_refused_in_a_graph() -> None:
+    G = torch.randn(20, 30, device="cuda")
+    eg.polar_lowrank(G, 4)
+    with pytest.raises(RuntimeError, match="outside a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        eg.polar_lowrank(G, 4)
+
+
+@pytest.mark.parametrize("shape", [(100, 160), (160, 100)])
+def test_randomized_on_cuda_is_that_of_the_cpu(shape: tuple[int, int]) -> None:
+    G = torch.stack([spectrum_matrix(shape, values[:64]) for values in list(CASES.values())[:4]])
+    for rank in (8, 64):
+        ours, theirs = eg.polar_lowrank(G.cuda(), rank, seed=1).cpu(), eg.polar_lowrank(G, rank, seed=1)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
 def test_exact_egd_keeps_no_memory() -> None:

@@ -1,6 +1,8 @@
 """polar_lowrank: the paper's Algorithms 2 and 3, reproducibly."""
 
+from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from spectra import DTYPES, decades, distance, from_spectrum, gaussian, generator, law, seeds, singular_values
 from torch import Tensor
 
-from egalitarian import polar_lowrank
+from egalitarian import kernels, polar_lowrank
 
 SLOW = 1 / torch.arange(1, 41, dtype=torch.float64)
 FLAT = torch.ones(40, dtype=torch.float64)
@@ -155,3 +157,127 @@ def test_iterations_out_of_range_are_named(iterations: int) -> None:
 def test_oversample_out_of_range_is_named() -> None:
     with pytest.raises(ValueError, match=r"oversample .* got -3"):
         polar_lowrank(torch.ones(4, 6), 2, oversample=-3)
+
+
+# -- by products, as on CUDA ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_products(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    def polar_lowrank_by_products(*arguments: Any, **options: Any) -> Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "choose_method", lambda *_, **__: "products")
+            return polar_lowrank(*arguments, **options)
+
+    return polar_lowrank_by_products
+
+
+@pytest.mark.parametrize("values", [SLOW, FLAT, decades(40, 1e3), decades(40, 1e5), [80.0, 5.0], [0.0]])
+@pytest.mark.parametrize("shape", [(40, 60), (60, 40)])
+@pytest.mark.parametrize("rank", [1, 7, 40])
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_products_and_qr_agree(
+    by_products: Callable[..., Tensor], values: Tensor, shape: tuple[int, int], rank: int, iterations: int
+) -> None:
+    G = from_spectrum(*shape, values)
+    expected = polar_lowrank(G, rank, iterations=iterations, seed=3)
+    P = by_products(G, rank, iterations=iterations, seed=3)
+    torch.testing.assert_close(P, expected, rtol=0, atol=1e-5)
+    assert float(singular_values(P)[0]) <= float(singular_values(expected)[0]) + 1e-4
+
+
+def test_products_near_the_cut(by_products: Callable[..., Tensor]) -> None:
+    G = from_spectrum(40, 60, torch.cat([torch.ones(8), torch.full((20,), 5e-6)]))
+    torch.testing.assert_close(by_products(G, 28), polar_lowrank(G, 28), rtol=0, atol=1e-3)
+
+
+def test_products_of_a_batch_and_what_is_not_finite(by_products: Callable[..., Tensor]) -> None:
+    G = gaussian(2, 3, 12, 20)
+    G[0, 1, 2, 3] = torch.nan
+    P = by_products(G, 4, seed=9)
+    torch.testing.assert_close(P, polar_lowrank(G, 4, seed=9), rtol=0, atol=1e-6, equal_nan=True)
+    assert P[0, 1].isnan().all()
+
+
+def test_oversampling_and_share_are_not_by_products(by_products: Callable[..., Tensor]) -> None:
+    G = gaussian(12, 20)
+    for options in ({"oversample": 3}, {"share": 0.5}):
+        assert torch.equal(by_products(G, 4, **options), polar_lowrank(G, 4, **options))  # type: ignore[arg-type]
+
+
+# -- an adaptive rank -------------------------------------------------------------------------------------------------
+
+
+def kept(P: Tensor) -> int:
+    return int((singular_values(P) > 0.5).sum())
+
+
+@pytest.mark.parametrize("shape", [(12, 20), (20, 12)])
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(1e-9, 1), (0.53, 1), (0.54, 2), (0.83, 2), (0.84, 3), (0.96, 3), (0.97, 4), (0.999999, 4), (1.0, 4)],
+)
+def test_share_keeps_the_fewest_directions_that_hold_it(shape: tuple[int, int], share: float, expected: int) -> None:
+    """4² + 3² + 2² + 1² = 30: the shares of the leading ones are 16/30, 25/30, 29/30 and 1."""
+    G = from_spectrum(*shape, [4.0, 3.0, 2.0, 1.0])
+    P = polar_lowrank(G, 6, share=share)
+    assert kept(P) == expected
+    torch.testing.assert_close(P.double(), truncated(G, expected), rtol=0, atol=1e-5)
+
+
+def test_share_never_keeps_more_than_the_rank() -> None:
+    G = from_spectrum(40, 60, FLAT)
+    assert kept(polar_lowrank(G, 8, share=0.999)) == 8
+    assert torch.equal(polar_lowrank(G, 8, share=0.999), polar_lowrank(G, 8))
+
+
+@law
+@given(seed=seeds, rank=st.integers(1, 12), oversample=st.integers(0, 4))
+def test_all_of_the_spectrum_is_no_limit(seed: int, rank: int, oversample: int) -> None:
+    G = from_spectrum(12, 20, decades(12, 40), seed=seed)
+    plain = polar_lowrank(G, rank, oversample=oversample, seed=seed)
+    assert torch.equal(polar_lowrank(G, rank, oversample=oversample, seed=seed, share=1), plain)
+
+
+@law
+@given(seed=seeds, share=st.floats(0.05, 0.99))
+def test_share_is_kept_and_not_with_one_direction_less(seed: int, share: float) -> None:
+    G = from_spectrum(12, 20, SLOW[:12], seed=seed, dtype=torch.float64)
+    energy = SLOW[:12].square().cumsum(0) / SLOW[:12].square().sum()
+    count = kept(polar_lowrank(G, 12, share=share, seed=seed))
+    assert energy[count - 1] >= share - 1e-9
+    assert count == 1 or energy[count - 2] < share + 1e-9
+
+
+@pytest.mark.parametrize("power", [-30, 30])
+def test_share_is_scale_free(power: int) -> None:
+    G = from_spectrum(12, 20, SLOW[:12])
+    assert torch.equal(polar_lowrank(G * 2.0**power, 8, share=0.9), polar_lowrank(G, 8, share=0.9))
+
+
+def test_every_matrix_of_a_batch_has_a_rank_of_its_own() -> None:
+    G = torch.stack([from_spectrum(12, 20, values) for values in (SLOW[:12], [1.0], [1.0, 1.0, 1.0], [0.0])])
+    P = polar_lowrank(G, 6, share=0.9)
+    assert [kept(each) for each in P] == [4, 1, 3, 0]
+    eps = torch.finfo(torch.float32).eps
+    for each, alone in zip(P, G, strict=True):
+        torch.testing.assert_close(each, polar_lowrank(alone, 6, share=0.9), rtol=eps, atol=eps)
+
+
+def test_share_with_a_neighbour_that_is_not_finite() -> None:
+    G = torch.stack([from_spectrum(12, 20, SLOW[:12]), torch.full((12, 20), torch.nan)])
+    P = polar_lowrank(G, 6, share=0.9)
+    assert P[1].isnan().all()
+    assert kept(P[0]) == 4
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.01, float("nan")])
+def test_share_out_of_range_is_named(share: float) -> None:
+    with pytest.raises(ValueError, match=rf"share must be in \(0, 1\], got {share}; None keeps"):
+        polar_lowrank(torch.ones(4, 6), 2, share=share)
+
+
+@pytest.mark.parametrize("share", [True, "all"])
+def test_share_must_be_a_number(share: object) -> None:
+    with pytest.raises(TypeError, match=r"share must be in \(0, 1\]"):
+        polar_lowrank(torch.ones(4, 6), 2, share=share)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from toy import loss_of, network, same, train
 
 import egalitarian as eg
+from egalitarian.buckets import SHARED_ENTRIES
 
 CHAINS: dict[str, Any] = {
     "polar": eg.Polar(),
@@ -196,6 +197,15 @@ def test_the_peak_is_that_of_one_matrix_however_many_layers(record_property: Any
     record_property("peak_in_float64_copies", one / float64_copy)
     assert many <= 1.1 * one
     assert 2 * float64_copy < one < 12 * float64_copy
+
+
+def test_where_matrices_share_a_call_the_peak_is_that_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many layers: here as if a CPU gained by it, and with room for three of them."""
+    one = peak_of(1)
+    monkeypatch.setitem(SHARED_ENTRIES, "cpu", 3 * 64 * 128)
+    three, many = peak_of(3), peak_of(12)
+    assert many <= 1.1 * three
+    assert 2 * one < three < 5 * one
 
 
 def test_spectra_are_a_log_and_not_state() -> None:

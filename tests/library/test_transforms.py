@@ -21,6 +21,7 @@ TABLE: dict[str, Any] = {
     "Polar spectral": eg.Polar(scale="spectral"),
     "Polar rms": eg.Polar(scale="rms"),
     "LowRankPolar": eg.LowRankPolar(2),
+    "LowRankPolar share": eg.LowRankPolar(3, share=0.9),
     "NeuronNorm": eg.NeuronNorm(),
     "Natural": eg.Natural(),
     "Identity": eg.Identity(),
@@ -193,6 +194,14 @@ def test_momentum_is_muons(nesterov: bool) -> None:
     torch.testing.assert_close(run(eg.Momentum(0.95, nesterov), gradients), expected)
 
 
+def test_an_adaptive_rank_is_shown_and_kept() -> None:
+    torch.manual_seed(0)
+    grad = torch.linalg.qr(torch.randn(6, 4)).Q @ torch.diag(torch.tensor([10.0, 5.0, 0.1, 0.1]))
+    assert int((torch.linalg.svdvals(once(eg.LowRankPolar(3), grad)) > 0.5).sum()) == 3
+    assert int((torch.linalg.svdvals(once(eg.LowRankPolar(3, share=0.99), grad)) > 0.5).sum()) == 2
+    assert eg.LowRankPolar(3, share=0.99).note(6, 4) == "rank 3, less where fewer keep 0.99 of the spectrum"
+
+
 def test_the_order_of_a_sequence_matters() -> None:
     before, after = run([eg.Momentum(), eg.Polar()], grads(3)), run([eg.Polar(), eg.Momentum()], grads(3))
     torch.testing.assert_close(torch.linalg.svdvals(before[-1]), torch.ones(2))
@@ -237,6 +246,8 @@ def test_lowrank_caps_where_it_may() -> None:
         (lambda: eg.Polar(scale="muon"), ValueError, "scale must be None, 'spectral' or 'rms', got 'muon'"),
         (lambda: eg.LowRankPolar(0), ValueError, "rank must be an integer >= 1, got 0"),
         (lambda: eg.LowRankPolar(2.5), ValueError, "got 2.5"),
+        (lambda: eg.LowRankPolar(2, share=1.5), ValueError, r"share must be in \(0, 1\], got 1.5"),
+        (lambda: eg.LowRankPolar(2, share="x"), TypeError, "share must be in"),
         (lambda: eg.LowRankPolar(2, iterations=0), ValueError, "iterations must be an integer >= 1, got 0"),
         (lambda: eg.LowRankPolar(2, oversample=-1), ValueError, "oversample must be an integer >= 0, got -1"),
         (lambda: eg.NeuronNorm(0.0), ValueError, "floor must be a number > 0, got 0.0"),

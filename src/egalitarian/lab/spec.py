@@ -101,6 +101,8 @@ class LowRankPolar(Transform, kind="lowrank-polar"):
     oversample: int = setting(0, least=0)
     fixed: bool = setting(False)
     """One sketch for all steps, as in the authors' JAX code, instead of a new one for each."""
+    share: float | None = setting(None, above=0, most=1)
+    """An adaptive rank: the smallest, at most `rank`, that keeps this share of the squared singular values."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,276 @@
+"""Matrices of one shape share one call where the device gains by it. Forced here on a CPU, where it must change no bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import egalitarian as eg
+from egalitarian import transforms
+from egalitarian.apply import Settings, State, transform_gradients
+from egalitarian.buckets import SHARED_ENTRIES, joined, parted, side_by_side
+from egalitarian.transforms import MatrixTransform, Site
+
+Spoil = Callable[[int, str, Tensor], None]
+
+CHAINS: dict[str, Any] = {
+    "polar": eg.Polar(),
+    "svd": eg.Polar(method="svd"),
+    "rms": eg.Polar(scale="rms"),
+    "floor": eg.Polar(floor=1e-3),
+    "neuron norm": eg.NeuronNorm(),
+    "natural": eg.Natural(),
+    "lowrank": eg.LowRankPolar(2),
+    "momentum then polar": [eg.Momentum(), eg.Polar()],
+    "polar then grokfast": [eg.Polar(), eg.GrokfastEMA()],
+    "between filters": [eg.Momentum(), eg.Polar(), eg.GrokfastMA(2)],
+    "shared and not": [eg.LowRankPolar(3), eg.Polar()],
+}
+
+
+@pytest.fixture
+def share(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """As if batches were worth it on a CPU, up to so many entries."""
+    return lambda entries: monkeypatch.setitem(SHARED_ENTRIES, "cpu", entries)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shapes that `polar` is called with."""
+    seen: list[tuple[int, ...]] = []
+
+    def polar(G: Tensor, **options: Any) -> Tensor:
+        seen.append(tuple(G.shape))
+        return eg.polar(G, **options)
+
+    monkeypatch.setattr(transforms, "polar", polar)
+    return seen
+
+
+def tensors(*shapes: tuple[int, ...], seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def weights(stack: int | None = None) -> dict[str, nn.Parameter]:
+    """Equal matrices with others in between, one of them convolutional and one split, and a bias."""
+    first = () if stack is None else (stack,)
+    shapes = {"a": (5, 12), "b": (12, 5), "c": (5, 12), "conv": (5, 3, 2, 2), "qkv": (15, 12), "bias": (5,), "d": (5, 12)}
+    values = tensors(*(first + shape for shape in shapes.values()))
+    return {name: nn.Parameter(value) for name, value in zip(shapes, values, strict=True)}
+
+
+def plan_of(parameters: dict[str, nn.Parameter], stack: int | None = None) -> eg.Plan:
+    taken = [name for name in parameters if name != "bias"]
+    return eg.matrices(parameters, include=taken, split={"qkv": (5, 5, 5)}, stack=stack is not None)
+
+
+def run(
+    chain: Any, *, stack: int | None = None, steps: int = 3, spoil: Spoil = lambda step, name, grad: None, **more: Any
+) -> tuple[dict[str, Tensor], State]:
+    """The gradients after some steps, and the state."""
+    parameters = weights(stack)
+    plan = plan_of(parameters, stack)
+    state = State()
+    settings = Settings(transforms.as_chain(chain), **more)
+    for step in range(steps):
+        news = tensors(*(tuple(each.shape) for each in parameters.values()), seed=step)
+        for (name, parameter), grad in zip(parameters.items(), news, strict=True):
+            spoil(step, name, grad)
+            parameter.grad = grad
+        state = transform_gradients(plan.entries, settings, state)
+    return {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}, state
+
+
+def assert_same(one: tuple[dict[str, Tensor], State], other: tuple[dict[str, Tensor], State]) -> None:
+    """Bitwise, NaN for NaN."""
+    for name, grad in one[0].items():
+        torch.testing.assert_close(other[0][name], grad, rtol=0, atol=0, equal_nan=True)
+    assert one[1].step == other[1].step
+    assert {name: set(memory) for name, memory in one[1].tensors.items()} == {
+        name: set(memory) for name, memory in other[1].tensors.items()
+    }
+    for name, memory in one[1].tensors.items():
+        for key, value in memory.items():
+            torch.testing.assert_close(other[1].tensors[name][key], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("stack", [None, 4])
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("entries", [130, 2**24])
+def test_sharing_changes_no_bit(share: Callable[[int], None], chain: Any, stack: int | None, entries: int) -> None:
+    active = True if stack is None else torch.tensor([True, False, True, True])
+    alone = run(chain, stack=stack, active=active)
+    share(entries)
+    assert_same(run(chain, stack=stack, active=active), alone)
+
+
+def test_in_float32_sharing_changes_rounding_alone(share: Callable[[int], None]) -> None:
+    """The fast factor is not made in float64, where a batched product and a single one round to the same float32."""
+    alone, _ = run(eg.Polar(precision="fast"))
+    share(2**24)
+    for name, grad in run(eg.Polar(precision="fast"))[0].items():
+        torch.testing.assert_close(grad, alone[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("chain", [eg.Polar(), [eg.Momentum(), eg.Polar(), eg.GrokfastEMA()]], ids=["polar", "filters"])
+@pytest.mark.parametrize("stack", [None, 4])
+def test_with_decay_and_a_scaler(share: Callable[[int], None], chain: Any, stack: int | None) -> None:
+    more: dict[str, Any] = {"grad_scale": torch.tensor(1024.0), "decay": lambda entry: 0.1 if entry.name in "abd" else 0.0}
+    more["active"] = True if stack is None else torch.tensor([True, True, False, True])
+    alone = run(chain, stack=stack, **more)
+    share(2**24)
+    assert_same(run(chain, stack=stack, **more), alone)
+
+
+@pytest.mark.parametrize(
+    "chain", [eg.Polar(), eg.NeuronNorm(), [eg.Momentum(), eg.Polar()]], ids=["polar", "norm", "filter"]
+)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("stack", [None, 4])
+def test_what_is_not_finite_stays_and_touches_no_neighbour(
+    share: Callable[[int], None], chain: Any, value: float, stack: int | None
+) -> None:
+    def spoil(step: int, name: str, grad: Tensor) -> None:
+        if step == 1 and name == "c":
+            grad[..., 2, 3] = value
+            if stack is not None:
+                grad[1:] = 0.5
+
+    active = True if stack is None else torch.ones(stack, dtype=torch.bool)
+    alone = run(chain, stack=stack, steps=2, spoil=spoil, active=active)
+    share(2**24)
+    shared = run(chain, stack=stack, steps=2, spoil=spoil, active=active)
+    assert_same(shared, alone)
+    kept = shared[0]["c"] if stack is None else shared[0]["c"][0]
+    assert not kept.isfinite().all()
+    assert kept[0, 0] == tensors(*(tuple(each.shape) for each in weights(stack).values()), seed=1)[2].flatten()[0]
+    assert all(grad.isfinite().all() for name, grad in shared[0].items() if name != "c")
+
+
+def test_observers_see_every_matrix_once_in_the_old_order(share: Callable[[int], None]) -> None:
+    seen: list[tuple[str, Tensor]] = []
+    more: dict[str, Any] = {"observe": lambda name, G: seen.append((name, G.clone())), "decay": lambda entry: 0.1}
+    run(eg.Polar(), steps=1, **more)
+    alone = list(seen)
+    seen.clear()
+    share(2**24)
+    run(eg.Polar(), steps=1, **more)
+    assert [name for name, _ in seen] == ["a", "b", "c", "conv", "qkv[0:5]", "qkv[5:10]", "qkv[10:15]", "d"]
+    assert all(one[0] == other[0] and torch.equal(one[1], other[1]) for one, other in zip(seen, alone, strict=True))
+
+
+def test_the_doors_agree_when_calls_are_shared(share: Callable[[int], None]) -> None:
+    share(2**24)
+    outcomes = []
+    chain = [eg.Momentum(), eg.Polar()]
+    for door in ("equalize_", "attach", "EGD"):
+        parameters = weights()
+        plan = plan_of(parameters)
+        if door == "EGD":
+            optimizer: torch.optim.Optimizer = eg.EGD(plan, lr=0.1, transform=chain)
+        else:
+            optimizer = torch.optim.SGD(parameters.values(), lr=0.1)
+        if door == "attach":
+            eg.attach(optimizer, plan, chain)
+        state = None
+        for step in range(3):
+            news = tensors(*(tuple(each.shape) for each in parameters.values()), seed=step)
+            for parameter, grad in zip(parameters.values(), news, strict=True):
+                parameter.grad = grad
+            state = eg.equalize_(plan, chain, state=state) if door == "equalize_" else None
+            optimizer.step()
+        outcomes.append(parameters)
+    for name, parameter in outcomes[0].items():
+        assert all(torch.equal(parameter, other[name]) for other in outcomes[1:])
+
+
+# -- which share ------------------------------------------------------------------------------------------------------
+
+
+def test_on_a_cpu_each_matrix_is_a_call_of_its_own(calls: list[tuple[int, ...]]) -> None:
+    run(eg.Polar(), steps=1)
+    assert calls == [(5, 12), (12, 5), (5, 12), (5, 12), (5, 12), (5, 12), (5, 12), (5, 12)]
+
+
+@pytest.mark.parametrize(("entries", "expected"), [(2**24, [7, 1]), (180, [3, 1, 3, 1]), (130, [2, 1, 1, 1, 1, 1, 1])])
+def test_matrices_of_one_shape_are_one_call_as_far_as_there_is_room(
+    share: Callable[[int], None], calls: list[tuple[int, ...]], entries: int, expected: list[int]
+) -> None:
+    share(entries)
+    run(eg.Polar(), steps=1)
+    assert [shape[0] if len(shape) == 3 else 1 for shape in calls] == expected
+
+
+def test_a_stack_joins_as_a_longer_batch(share: Callable[[int], None], calls: list[tuple[int, ...]]) -> None:
+    share(2**24)
+    run(eg.Polar(), stack=4, steps=1, active=torch.ones(4, dtype=torch.bool))
+    assert calls == [(28, 5, 12), (4, 12, 5)]
+
+
+def test_dtypes_do_not_mix(share: Callable[[int], None], calls: list[tuple[int, ...]]) -> None:
+    share(2**24)
+    dtypes = (torch.float32, torch.float64, torch.float32, torch.float64)
+    parameters = {f"w{place}": nn.Parameter(torch.zeros(4, 3, dtype=dtype)) for place, dtype in enumerate(dtypes)}
+    for parameter in parameters.values():
+        parameter.grad = torch.randn_like(parameter)
+    eg.equalize_(eg.matrices(parameters, include="*"))
+    assert calls == [(2, 4, 3), (2, 4, 3)]
+
+
+def test_an_own_transform_is_called_by_name_unless_it_says_that_it_shares(share: Callable[[int], None]) -> None:
+    share(2**24)
+    names: list[str] = []
+
+    class Named(MatrixTransform):
+        def __call__(self, G: Tensor, site: Site) -> Tensor:
+            names.append(f"{site.name}: {tuple(G.shape)}")
+            return G
+
+    class Sharing(Named, shares=True):
+        pass
+
+    @dataclass(frozen=True, repr=False)
+    class Heir(eg.Polar):
+        pass
+
+    assert (eg.Polar.shares, Heir.shares, eg.LowRankPolar.shares, Named.shares) == (True, False, False, False)
+    parameters = {name: each for name, each in weights().items() if name in "abc"}
+    for chain in (Named(), Sharing()):
+        for parameter in parameters.values():
+            parameter.grad = torch.ones_like(parameter)
+        eg.equalize_(eg.matrices(parameters, include="*"), chain)
+    assert names == ["a: (5, 12)", "b: (12, 5)", "c: (5, 12)", ": (2, 5, 12)", "b: (12, 5)"]
+
+
+def test_groups_look_at_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = weights()
+    work = [(entry, torch.empty(entry.shape, device="meta")) for entry in plan_of(parameters).entries]
+    assert [[entry.name for entry, _ in group] for group in side_by_side(work)] == [[name] for name in parameters]
+    monkeypatch.setitem(SHARED_ENTRIES, "meta", SHARED_ENTRIES["cuda"])
+    names = [[entry.name for entry, _ in group] for group in side_by_side(work)]
+    assert names == [["a", "c", "conv", "qkv", "d"], ["b"], ["bias"]]
+
+
+def test_joined_and_parted_are_inverse() -> None:
+    matrices = tensors((2, 3), (4, 2, 3), (2, 3))
+    batch = joined(matrices)
+    assert batch.shape == (6, 2, 3)
+    assert all(torch.equal(one, other) for one, other in zip(parted(batch, matrices), matrices, strict=True))
+
+
+def test_a_gradient_that_cannot_be_written_gets_memory_of_its_own(share: Callable[[int], None]) -> None:
+    share(2**24)
+    parameters = {name: nn.Parameter(torch.zeros(4, 3)) for name in "abc"}
+    for parameter in parameters.values():
+        parameter.grad = torch.randn(4, 1).expand(4, 3)
+    eg.equalize_(eg.matrices(parameters, include="*"))
+    for parameter in parameters.values():
+        assert parameter.grad is not None
+        assert parameter.grad.untyped_storage().nbytes() == parameter.grad.nbytes
+        assert int((torch.linalg.svdvals(parameter.grad) > 0.5).sum()) == 1

@@ -259,11 +259,13 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     """In float32, whose Gram matrix is right to 1e-2 down to `FAST_RTOL` of the largest; exact where anything is weaker."""
+    if not _may_look(X):
+        return _by_eigh(X.to(torch.float64), rtol, floor)
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X
     eigenvalues, Q = torch.linalg.eigh(A @ A.mT)
     S = eigenvalues.clamp_min(0).sqrt()
-    if not _may_look(X) or (S[..., 0] <= FAST_RTOL * S[..., -1]).any():
+    if (S[..., 0] <= FAST_RTOL * S[..., -1]).any():
         return _by_eigh(X.to(torch.float64), rtol, floor)
     P = _recombine(Q, 1 / S, Q.mT) @ A
     return P.mT if tall else P

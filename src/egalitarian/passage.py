@@ -71,8 +71,8 @@ def _equalize(passages: Sequence[Passage], transform: MatrixTransform, site: Sit
 
 def _guarded(transform: MatrixTransform, G: Tensor, site: Site) -> Tensor:
     """What the transform makes of G, but a matrix that is not finite as it is."""
-    finite = torch.isfinite(largest_entry(G))
     new = transform(G, site)
+    finite = torch.isfinite(new[..., :1, :1] if transform.spreads else largest_entry(G))
     sound = G.device.type == "cpu" and bool(finite.all())  # no synchronisation there, and a pass less
     return new if sound else torch.where(finite, new, G)
 

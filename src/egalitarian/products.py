@@ -33,8 +33,9 @@ LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
 """Newton and Schulz's quintic: takes 1 - d to 1 - 5/2 d³."""
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
-FAST_CUT = 1e-4
-"""Where the soft cut of the fast factor lies: at 1e-3 of the largest it takes away half a per cent."""
+FAST_CUT = 4e-5
+"""Where the soft cut of the fast factor lies, of a bound that is at most k^(1/8) times the largest: of a direction at 1e-3 of
+that it takes away half a per cent at most (k = 200)."""
 WEAK = 0.03
 """How strong every direction must be before half precision may take over."""
 BASIS_CUT = 1e-6
@@ -96,16 +97,18 @@ def fast_polar_by_products(A: Tensor) -> Tensor:
 
     The inverse root goes only so far that no such direction is weak any more; half precision does the rest.
     """
-    K, square, scale, ratio = _normalized(A)
-    e2 = FAST_CUT * FAST_CUT * ratio
-    low = FAST_CUT * _least_ratio(A.shape[-2])
+    K = A @ A.mT
+    square = K @ K
+    root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-300)
+    above = root_t4.sqrt()  # the fourth root of t_4: at least the largest eigenvalue, at most k^(1/4) times that
+    K, square = K.div_(above), square.div_(root_t4)
     if is_large(A):
-        Z = _root_by_cholesky(K, e2, rationals(low, 1 - WEAK))
+        Z = _root_by_cholesky(K, FAST_CUT**2, rationals(FAST_CUT, 1 - WEAK))
         rest = quintics(WEAK, 1e-2)
     else:
-        first, rest = fast_quintics(low)
-        Z = _root_by_quintics(K, square, e2, first)
-    P = ((Z / scale) @ A).half()
+        first, rest = fast_quintics(FAST_CUT)
+        Z = _root_by_quintics(K, square, FAST_CUT**2, first)
+    P = (Z.div_(above.sqrt()) @ A).half()
     return _by_quintics(None, P @ P.mT, rest) @ P
 
 
@@ -135,7 +138,7 @@ def _least_ratio(k: int) -> float:
     return float(max(k, 1) ** (-1 / 16))
 
 
-def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> Tensor:
+def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor | float, steps: Sequence[Coefficients]) -> Tensor:
     """(K + e²)^(-1/2), K and K² being overwritten.
 
     What h is in the first step matters little, so long as Z and R get the same: K² will do for R².
@@ -166,7 +169,7 @@ def _quintic(step: Coefficients, R: Tensor) -> Tensor:
     return h
 
 
-def _root_by_cholesky(K: Tensor, e2: Tensor, steps: Sequence[Coefficients]) -> Tensor:
+def _root_by_cholesky(K: Tensor, e2: Tensor | float, steps: Sequence[Coefficients]) -> Tensor:
     """(K + e²)^(-1/2) of one large matrix."""
     R, Z = _shift_(K, e2), None
     for place, (a, b, c) in enumerate(steps):

@@ -54,10 +54,12 @@ class MatrixTransform(_Value, ABC):
     """
 
     shares: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
+    """Whether one number that is not finite makes all of its matrix NaN; else that is looked for before the call."""
 
-    def __init_subclass__(cls, shares: bool = False, **keywords: Any) -> None:
+    def __init_subclass__(cls, shares: bool = False, spreads: bool = False, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls.shares = shares
+        cls.shares, cls.spreads = shares, spreads
 
     @abstractmethod
     def __call__(self, G: Tensor, site: Site) -> Tensor: ...
@@ -101,7 +103,7 @@ class _CutOff(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Polar(_CutOff, shares=True):
+class Polar(_CutOff, shares=True, spreads=True):
     """U Vᵀ: exact egalitarian gradient descent.
 
     Args:
@@ -222,7 +224,7 @@ class NeuronNorm(MatrixTransform, shares=True):
 
 
 @dataclass(frozen=True, repr=False)
-class Natural(_CutOff, shares=True):
+class Natural(_CutOff, shares=True, spreads=True):
     """F⁻¹ G with F = G Gᵀ: natural gradient descent with the layer's empirical Fisher matrix, for comparison.
 
     Inverts the singular values instead of equalising them, so the weakest direction moves fastest. Unstable by nature.

@@ -34,8 +34,8 @@ LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
 FAST_CUT = 4e-5
-"""Where the soft cut of the fast factor lies, of a bound that is at most k^(1/8) times the largest: of a direction at 1e-3 of
-that it takes away half a per cent at most (k = 200)."""
+"""Where the soft cut of the fast factor lies, of a bound that is at most k^(1/8) times the largest: of a direction at 1e-3
+of that it takes away half a per cent at most (k = 200)."""
 WEAK = 0.03
 """How strong every direction must be before half precision may take over."""
 BASIS_CUT = 1e-6

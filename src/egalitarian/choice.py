@@ -13,8 +13,8 @@ Mode = Literal["exact", "fast"]
 GRAM_RTOL = 5e-7
 """A float64 Gram matrix resolves singular values down to about 1e-7 of the largest."""
 
-FAST_RTOL = 5e-3
-"""A float32 Gram matrix gives directions as strong as this to 1e-2."""
+FAST_RTOL = 3e-4
+"""Where float32 arithmetic loses a direction."""
 
 COARSE = 1e-2
 """A cut-off above this is no noise but a choice of directions, which must be exact: not by products."""

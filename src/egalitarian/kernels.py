@@ -376,8 +376,8 @@ def _scaled(G: Tensor, largest: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
         return G.to(dtype), one[..., 0]
     exponent = torch.frexp(largest).exponent
     half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
-    X = G.to(torch.float64) * torch.ldexp(one, -half) * torch.ldexp(one, half - exponent)
-    return X.to(dtype), torch.ldexp(one, exponent)[..., 0]
+    X = G.to(dtype) * torch.ldexp(one, -half).to(dtype) * torch.ldexp(one, half - exponent).to(dtype)
+    return X, torch.ldexp(one, exponent)[..., 0]
 
 
 def check_matrix(G: Tensor) -> None:

@@ -81,9 +81,10 @@ def polar(
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         return kernel(X, rtol, None if floor is None else floor / scale)
 
-    if chosen == "products" and G.dtype != torch.float64 and G.numel():
-        return kernel(G, rtol, None).to(G.dtype)  # one number that is not finite makes all of its matrix NaN
-    return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
+    with torch.autocast(G.device.type, enabled=False):  # it would narrow what is narrow enough already
+        if chosen == "products" and G.dtype != torch.float64 and G.numel():
+            return kernel(G, rtol, None).to(G.dtype)  # one number that is not finite makes all of its matrix NaN
+        return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
 
 
 def explain(
@@ -101,6 +102,8 @@ def explain(
     """
     check_matrix(G)
     rtol = _cut(G, rtol)
+    if floor is not None:
+        check_number("floor", floor, "leave it out for the scale-free polar factor")
     short = min(G.shape[-2:])
     chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=short)
     if method != "auto":
@@ -122,7 +125,7 @@ def explain(
         ("eigh", "exact"): f"{gram} in float64 and its eigenvectors, cut-off {rtol:g}",
         ("eigh", "fast"): f"{gram} in float32 and its eigenvectors, weak ones apart; cut-off {max(rtol, FAST_RTOL):g}",
         ("products", "exact"): f"{gram} in float64, {steps}, sharp cut-off {rtol:g}",
-        ("products", "fast"): f"{gram} in float64, {steps}, then half precision; soft cut-off",
+        ("products", "fast"): f"{gram} in float64, {steps}, then half precision; no cut-off",
     }
     return f"{chosen}: {ways[chosen, precision]} ({why})"
 
@@ -266,7 +269,7 @@ def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     A's part in their span is small as a whole, and its own Gram matrix knows them.
     """
     if not _may_look(X):
-        return _by_eigh(X.to(torch.float64), rtol, floor)
+        return _by_eigh(X.to(torch.float64), max(rtol, FAST_RTOL), floor)
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X
     S, Q = _left(A)  # ascending

@@ -33,10 +33,11 @@ LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
 """Newton and Schulz's quintic: takes 1 - d to 1 - 5/2 d³."""
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
-FAST_CUT = 4e-5
-"""Where the soft cut of the fast factor lies, of a bound that is at most k^(1/8) times the largest: of a direction at 1e-3
-of that it takes away half a per cent at most (k = 200)."""
-WEAK = 0.03
+FAST_LOW = 1e-3
+"""The weakest direction, of the largest, that the fast factor equalises."""
+FAST_TOLERANCE = 3e-3
+"""How near to 1, before rounding to half precision."""
+WEAK = 0.1
 """How strong every direction must be before half precision may take over."""
 BASIS_CUT = 1e-6
 """Where the soft cut of a basis on the way lies."""
@@ -93,22 +94,24 @@ def _root(A: Tensor, rtol: float) -> Tensor:
 
 
 def fast_polar_by_products(A: Tensor) -> Tensor:
-    """The same to 1e-2 for directions above 1e-3 of the largest, with a soft cut below.
+    """The same to 1e-2 for directions above 1e-3 of the largest; weaker ones come out weaker.
 
     The inverse root goes only so far that no such direction is weak any more; half precision does the rest.
     """
     K = A @ A.mT
-    square = K @ K
-    root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-300)
+    trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
+    square = K.div_(trace) @ K
+    root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-60)
     above = root_t4.sqrt()  # the fourth root of t_4: at least the largest eigenvalue, at most k^(1/4) times that
     K, square = K.div_(above), square.div_(root_t4)
+    low = FAST_LOW * 2.0 ** (-_bits(A.shape[-2]) / 8)
     if is_large(A):
-        Z = _root_by_cholesky(K, FAST_CUT**2, rationals(FAST_CUT, 1 - WEAK))
-        rest = quintics(WEAK, 1e-2)
+        Z = _root_by_cholesky(K, 0.0, rationals(low, 1 - WEAK))
+        rest = quintics(WEAK, FAST_TOLERANCE)
     else:
-        first, rest = fast_quintics(FAST_CUT)
-        Z = _root_by_quintics(K, square, FAST_CUT**2, first)
-    P = (Z.div_(above.sqrt()) @ A).half()
+        first, rest = fast_quintics(low)
+        Z = _root_by_quintics(K, square, 0.0, first)
+    P = (Z.div_((trace * above).sqrt()) @ A).half()
     return _by_quintics(None, P @ P.mT, rest) @ P
 
 
@@ -135,7 +138,15 @@ def _normalized(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def _least_ratio(k: int) -> float:
     """How small the square root of `ratio` can be: it is when all eigenvalues are equal."""
-    return float(max(k, 1) ** (-1 / 16))
+    return float(2.0 ** (-_bits(k) / 16))
+
+
+def _bits(k: int) -> int:
+    """The power of two that is at least k; by comparing, so that a compiled call knows the number."""
+    bits = 0
+    while 2**bits < k:
+        bits += 1
+    return bits
 
 
 def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor | float, steps: Sequence[Coefficients]) -> Tensor:
@@ -220,8 +231,8 @@ def quintics(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
 
 @lru_cache
 def fast_quintics(lower: float) -> tuple[tuple[Coefficients, ...], tuple[Coefficients, ...]]:
-    """The same for 1e-2, split where nothing is weaker than `WEAK` of the strongest."""
-    steps = quintics(lower, 1e-2)
+    """The same for `FAST_TOLERANCE`, split where nothing is weaker than `WEAK` of the strongest."""
+    steps = quintics(lower, FAST_TOLERANCE)
     strong = next(place for place, (_, low, high) in enumerate(_narrowing(lower)) if low > WEAK * high)
     return steps[: strong + 1], steps[strong + 1 :]
 
@@ -280,7 +291,10 @@ def _solve(rows: list[list[float]], right: list[float]) -> list[float]:
     table = [[*row, value] for row, value in zip(rows, right, strict=True)]
     size = len(table)
     for column in range(size):
-        best = max(range(column, size), key=lambda row: abs(table[row][column]))
+        best = column
+        for row in range(column + 1, size):
+            if abs(table[row][column]) > abs(table[best][column]):
+                best = row
         table[column], table[best] = table[best], table[column]
         for row in range(size):
             if row != column:

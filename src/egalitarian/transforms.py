@@ -224,7 +224,7 @@ class NeuronNorm(MatrixTransform, shares=True):
 
 
 @dataclass(frozen=True, repr=False)
-class Natural(_CutOff, shares=True, spreads=True):
+class Natural(_CutOff, shares=True):
     """F⁻¹ G with F = G Gᵀ: natural gradient descent with the layer's empirical Fisher matrix, for comparison.
 
     Inverts the singular values instead of equalising them, so the weakest direction moves fastest. Unstable by nature.

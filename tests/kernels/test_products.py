@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from spectra import BY_VALUES, decades, distance, from_spectrum, gaussian, law, singular_values, svd_cut
+from spectra import BY_VALUES, decades, distance, from_spectrum, gaussian, law, rank, singular_values, svd_cut
 from torch import Tensor
 from torch.func import vmap
 
@@ -61,7 +61,7 @@ def test_rationals_take_an_interval_to_one(lower: float) -> None:
 
 def test_fast_quintics_are_the_same_ones_split() -> None:
     first, rest = fast_quintics(1e-4)
-    assert first + rest == quintics(1e-4, 1e-2)
+    assert first + rest == quintics(1e-4, products.FAST_TOLERANCE)
     x = grid(1e-4)
     for step in first:
         x = odd(step, x)
@@ -176,3 +176,63 @@ def test_products_need_no_values() -> None:
     assert "products" not in BY_VALUES
     G = from_spectrum(30, 40, 80 * decades(12, 50))
     assert distance(polar(G, method="products"), svd_cut(G, 1e-6)) < 1e-6
+
+
+HARD_FOR_FAST = {
+    "two": (2, 2, [1.0, 0.3135]),
+    "down to 1e-6": (150, 350, decades(150, 1e6).tolist()),
+    "one, the rest weak": (200, 200, [1.0, *torch.logspace(-3, -5, 199).tolist()]),
+    "one, the rest very weak": (150, 150, [1.0] + [7e-6] * 149),
+    "half, half very weak": (150, 150, [1.0] * 75 + [2e-5] * 75),
+    "half, half just in it": (200, 300, [1.0] * 100 + [1.1e-3] * 100),
+    "half, half at the switch of float32": (64, 3000, [1.0] * 32 + [0.0505] * 32),
+    "flat": (100, 130, [1.0] * 100),
+}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("method", ["products", "eigh"])
+@pytest.mark.parametrize("name", HARD_FOR_FAST)
+def test_fast_keeps_its_promise_where_it_is_hard(
+    name: str, method: str, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(products, "LARGE", 2)
+    rows, columns, values = HARD_FOR_FAST[name]
+    G = from_spectrum(rows, columns, values)
+    U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
+    P = polar(G, method=method, precision="fast").double()
+    off = (U.mT @ P @ Vh.mT - torch.eye(len(S)))[1e-3 * S[0] < S]
+    assert torch.linalg.vector_norm(off, dim=1).max() <= 1e-2  # of every direction
+    assert singular_values(P).max() <= 1.02
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+@pytest.mark.parametrize("scale", [1e37, 1e-20, 1e-42])
+def test_products_do_not_mind_the_scale(scale: float, precision: str) -> None:
+    values = singular_values(polar(gaussian(60, 60) * scale, method="products", precision=precision))
+    assert values.max() < 1.01
+    assert values[: 55 if scale > 1e-40 else 40].min() > 0.99  # denormal numbers have few digits
+
+
+def test_fast_does_not_promote_noise_of_float64() -> None:
+    G = gaussian(40, 5, dtype=torch.float64) @ gaussian(5, 60, dtype=torch.float64)
+    for found in (polar(G, precision="fast"), vmap(lambda matrix: polar(matrix, precision="fast"))(G[None])[0]):
+        assert singular_values(found)[0] < 1.01
+        assert rank(found) == 5
+
+
+def test_autocast_does_not_reach_into_it() -> None:
+    G = gaussian(64, 96)
+    for method in ("products", "eigh"):
+        plain = polar(G, method=method, precision="fast")
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(polar(G, method=method, precision="fast"), plain)
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a")
+def test_a_compiled_call_takes_one_shape_after_the_other() -> None:
+    compiled = torch.compile(lambda matrix: polar(matrix, method="products"), backend="eager", fullgraph=True)
+    for shape in ((12, 20), (13, 20), (3, 12, 20), (13, 25)):
+        G = gaussian(*shape)
+        torch.testing.assert_close(compiled(G), polar(G, method="products"), rtol=0, atol=1e-6)

@@ -14,6 +14,7 @@ from egalitarian import __version__
 from egalitarian.lab import catalog, choices, shows
 from egalitarian.lab.grok import Shown, compare
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
+from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
 from egalitarian.lab.sweep import Interrupted, Listener, Stop, rehearse, sweep
 
@@ -224,6 +225,8 @@ def bench(
 
     console = Console(highlight=False)
     listed, counts, place = chosen(themes or ()), choices.counts("--seeds", seeds), choices.device(device, threads)
+    if out.exists() and not out.is_dir():
+        raise SpecError(f"--out must be a folder, got the file {out}; name another")
     out.mkdir(parents=True, exist_ok=True)
     for theme in listed:
         with telling(console, theme.name) as tell:

@@ -13,11 +13,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from egalitarian.checks import check_integer, check_number, check_share
 from egalitarian.choice import COARSE, FAST_RTOL, GRAM_RTOL, SLOW_CARD_PRODUCTS, Method, Mode, choose_method, full_rate
-from egalitarian.products import LARGE, fast_polar_by_products, lowrank_by_products, polar_by_products
+from egalitarian.products import LARGE, lowrank_by_products
+from egalitarian.ways import WAYS, above_cut, may_look, recombine
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -30,11 +30,6 @@ RTOL: dict[Precision, float] = {
 }
 """Where directions end and rounding noise begins, relative to the largest singular value, by the precision a
 gradient was *computed* in. `benchmarks/noise.py` measures the noise; each value lies above what it found."""
-
-STRONG = 0.05
-"""Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""
-REFINE_BELOW = 1e-4
-"""Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
 
 
 @torch.no_grad()
@@ -76,7 +71,7 @@ def polar(
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
     chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=min(G.shape[-2:]))
-    kernel = _POLAR[chosen, precision]
+    kernel = WAYS[chosen, precision]
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         return kernel(X, rtol, None if floor is None else floor / scale)
@@ -188,10 +183,10 @@ def polar_lowrank(
             Q = torch.linalg.qr(X.mT @ Q).Q
         U, S, _ = torch.linalg.svd(X @ Q, full_matrices=False)
         U, S = U[..., :rank], S[..., :rank]
-        kept = _above_cut(S, rtol)
+        kept = above_cut(S, rtol)
         if share is not None and share < 1:
             kept = kept & _leading(S, share, X)
-        return _recombine(U, torch.where(kept, 1 / S, 0), U.mT @ X)
+        return recombine(U, torch.where(kept, 1 / S, 0), U.mT @ X)
 
     return _contained(G, factor)
 
@@ -234,108 +229,10 @@ def natural(G: Tensor, *, rtol: float | None = None) -> Tensor:
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         U, S, Vh = torch.linalg.svd(X, full_matrices=False)
-        gain = torch.where(_above_cut(S, rtol), 1 / (S * scale), 0)
-        return _recombine(U, gain, Vh)
+        gain = torch.where(above_cut(S, rtol), 1 / (S * scale), 0)
+        return recombine(U, gain, Vh)
 
     return _contained(G, factor)
-
-
-def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    U, S, Vh = torch.linalg.svd(X, full_matrices=False)
-    return _recombine(U, _gain(S, rtol, floor), Vh)
-
-
-def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    tall = X.shape[-2] > X.shape[-1]
-    A = X.mT if tall else X  # the short side in front
-    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)  # ascending
-    S = eigenvalues.clamp_min(0).sqrt()
-    inverse = torch.where(_above_cut(S, rtol), 1 / S, 0)
-    P = _recombine(Q, inverse, Q.mT) @ A
-    weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
-    rough = weakest < REFINE_BELOW * S[..., -1]
-    if not _may_look(X) or rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
-        refined = 1.5 * P - 0.5 * (P @ P.mT) @ P
-        P = torch.where(rough[..., None, None], refined, P)
-    if floor is not None:
-        P = _recombine(Q, _gain(S, rtol, floor), Q.mT) @ P
-    return P.mT if tall else P
-
-
-def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """In float32 throughout; exact where no value may be looked at.
-
-    A float32 Gram matrix knows its strong directions well and its weak ones not at all. So these are taken by themselves:
-    A's part in their span is small as a whole, and its own Gram matrix knows them.
-    """
-    if not _may_look(X):
-        return _by_eigh(X.to(torch.float64), max(rtol, FAST_RTOL), floor)
-    tall = X.shape[-2] > X.shape[-1]
-    A = X.mT if tall else X
-    S, Q = _left(A)  # ascending
-    weak = int((STRONG * S[..., -1:] > S).sum(-1).amax())
-    if weak:
-        W = Q[..., :weak]
-        s, V = _left(W.mT @ A)
-        S, Q = torch.cat([s, S[..., weak:]], -1), torch.cat([W @ V, Q[..., weak:]], -1)
-    P = _recombine(Q, torch.where(_above_cut(S, max(rtol, FAST_RTOL)), 1 / S, 0), Q.mT) @ A
-    return P.mT if tall else P
-
-
-def _left(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Singular values, ascending, and left singular vectors, by the Gram matrix."""
-    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)
-    return eigenvalues.clamp_min(0).sqrt(), Q
-
-
-def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _short_side_in_front(X, lambda A: polar_by_products(A.to(torch.float64), rtol))
-
-
-def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _short_side_in_front(X, lambda A: fast_polar_by_products(A.to(torch.float64)))
-
-
-def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """of(X), or of(Xᵀ)ᵀ; large matrices one by one, since what is best for them takes no batch.
-
-    On a GPU with rows of zeros up to the next multiple of 8: products of such matrices are a tenth faster, and zeros add no
-    direction.
-    """
-    tall = X.shape[-2] > X.shape[-1]
-    A = X.mT if tall else X
-    short = A.shape[-2]
-    if A.device.type == "cuda" and short % 8:
-        A = F.pad(A, (0, 0, 0, -short % 8))
-    if A.ndim > 2 and short >= LARGE:
-        P = torch.stack([of(matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
-    else:
-        P = of(A)
-    P = P[..., :short, :]
-    return P.mT if tall else P
-
-
-_POLAR: dict[tuple[Method, Mode], Callable[[Tensor, float, Tensor | None], Tensor]] = {
-    ("svd", "exact"): _by_svd,
-    ("eigh", "exact"): _by_eigh,
-    ("eigh", "fast"): _by_rough_eigh,
-    ("products", "exact"): _by_products,
-    ("products", "fast"): _by_rough_products,
-}
-
-
-def _may_look(G: Tensor) -> bool:
-    """Whether a value may decide what is done next: on a CPU it is there already; not under vmap, nor while compiling."""
-    return G.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(G) and not torch.compiler.is_compiling()
-
-
-def _recombine(U: Tensor, gain: Tensor, Vh: Tensor) -> Tensor:
-    """U diag(gain) Vh."""
-    return (U * gain[..., None, :]) @ Vh
-
-
-def _above_cut(S: Tensor, rtol: float) -> Tensor:
-    return rtol * S.amax(-1, keepdim=True) < S
 
 
 def _leading(S: Tensor, share: float, X: Tensor) -> Tensor:
@@ -343,12 +240,6 @@ def _leading(S: Tensor, share: float, X: Tensor) -> Tensor:
     before = S.square() @ torch.ones(S.shape[-1], S.shape[-1], dtype=S.dtype, device=S.device).triu(1)
     enough: Tensor = share * torch.linalg.matrix_norm(X).square()[..., None]
     return before < enough
-
-
-def _gain(S: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """What becomes of each singular value: 1 above the cut, s / floor above the cut but under the floor, else 0."""
-    gain = torch.ones_like(S) if floor is None else S / torch.maximum(S, floor)
-    return torch.where(_above_cut(S, rtol), gain, 0)
 
 
 def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
@@ -360,7 +251,7 @@ def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor], dtype: tor
         return G.clone()
     largest = largest_entry(G).to(torch.float64)
     finite = torch.isfinite(largest)
-    if _may_look(G) and bool(finite.all()):  # two passes less
+    if may_look(G) and bool(finite.all()):  # two passes less
         X, scale = _scaled(G, largest, dtype)
         return factor(X, scale).to(G.dtype)
     X, scale = _scaled(torch.where(finite, G, 0), torch.where(finite, largest, 0), dtype)

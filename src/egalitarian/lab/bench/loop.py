@@ -14,7 +14,6 @@ from egalitarian.lab.measure import evaluate
 from egalitarian.lab.methods import Stepper
 from egalitarian.lab.spec import LowRankPolar, Method, Polar
 from egalitarian.lab.steps import Steps, recorded, steps_for
-from egalitarian.lab.tasks import Split
 
 HALF = 0.5
 """The accuracy whose epoch rounding moves least."""
@@ -22,17 +21,6 @@ MakeSteps = Callable[[Ensemble, Stepper], Steps]
 
 STEPS: dict[str, MakeSteps] = {"": steps_for}
 """How a step is carried out, by what is said behind a method's name: the lab's own way. Others are measured beside it."""
-
-
-def eager(ensemble: Ensemble, stepper: Stepper) -> Callable[[Split], None]:
-    """One step on a batch, operation by operation."""
-
-    def step(batch: Split) -> None:
-        ensemble.backward(batch)
-        stepper.add_decay()
-        stepper.step()
-
-    return step
 
 
 class Trained(NamedTuple):

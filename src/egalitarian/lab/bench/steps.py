@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 
 from egalitarian.lab import catalog
 from egalitarian.lab.bench import gpt, mlp
-from egalitarian.lab.bench.loop import eager, fast, randomized
+from egalitarian.lab.bench.loop import fast, randomized
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import Work, measure
 from egalitarian.lab.ensemble import Ensemble
@@ -69,8 +68,14 @@ def smallest_side(experiment: Experiment) -> int:
 def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: Setup) -> Work:
     """A step on one batch, again and again. A randomized one waits for its SVD, so it cannot be captured."""
     ensemble = Ensemble(experiment, range(seeds), setup.device)
-    step = eager(ensemble, Stepper(method, ensemble.parameters))
-    return Work(name, partial(step, ensemble.epoch(0)[0]), captures=not name.startswith("randomized"))
+    stepper, batch = Stepper(method, ensemble.parameters), ensemble.epoch(0)[0]
+
+    def step() -> None:
+        ensemble.backward(batch)
+        stepper.add_decay()
+        stepper.step()
+
+    return Work(name, step, captures=not name.startswith("randomized"))
 
 
 THEME = Theme(

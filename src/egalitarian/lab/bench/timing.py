@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import torch
 
 from egalitarian.lab.bench.theme import Setup
+from egalitarian.lab.steps import recorded
 
 SECONDS = 2.0
 """Of timed turns for each rival."""
 LEAST, MOST = 3, 50
 """Timed turns, whatever they take."""
-WARM = 3
-"""Turns before a capture, as torch asks for."""
 
 
 def nothing() -> None: ...
@@ -93,21 +92,6 @@ def once(work: Work, setup: Setup) -> float:
     return float(begin.elapsed_time(end))
 
 
-def captured(run: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """The work as a CUDA graph; raises where it waits for the device, or does what else a graph forbids."""
-    side, own = (torch.cuda.Stream() for _ in range(2))  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())  # or what is not yet written would be read
-    with torch.cuda.stream(side):
-        for _ in range(WARM):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=own):
-        run()
-    return graph
-
-
 def said(error: Exception) -> str:
     """An error on one short line."""
     lines = str(error).strip().splitlines() or [""]
@@ -121,8 +105,7 @@ def _in_graph(work: Work, turns: int, setup: Setup, group: str) -> tuple[float |
         return None, "no graph"
     setup.tell(f"{group}: {work.name}, in a graph")
     try:
-        graph = captured(work.run)
-        replay = Work(work.name, graph.replay, work.prepare)
+        replay = Work(work.name, recorded(work.run), work.prepare)
         once(replay, setup)
         return statistics.median(once(replay, setup) for _ in range(turns)), ""
     except Exception as error:

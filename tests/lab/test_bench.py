@@ -259,13 +259,13 @@ def test_a_file_in_the_way_is_a_message(capsys, tmp_path: Path) -> None:
     assert "file" in capsys.readouterr().err
 
 
-def test_the_fast_mode_is_another_run_and_the_exact_one_what_it_was() -> None:
-    exact, quick = (
+def test_a_precision_asked_for_is_another_run() -> None:
+    own, exact, quick = (
         Run(catalog.load("addition-97", [f'transform=[{{name="polar",precision="{mode}"}}]'], ["egd"]), "egd", 0)
-        for mode in ("exact", "fast")
+        for mode in ("auto", "exact", "fast")
     )
-    assert exact.id == Run(catalog.load("addition-97"), "egd", 0).id
-    assert quick.id != exact.id
+    assert own.id == Run(catalog.load("addition-97"), "egd", 0).id
+    assert len({own.id, exact.id, quick.id}) == 3
     assert quick.method.transform[0].precision == "fast"
 
 

@@ -499,7 +499,7 @@ def test_what_is_described_is_the_run() -> None:
     assert (said["experiment"], said["method"]) == ("addition-97", "egd")
     assert said["task"]["modulus"] == 7
     assert said["settings"]["optim"]["lr"] == run.method.optim.lr
-    assert said["settings"]["transform"] == [{"name": "polar", "precision": "exact"}]
+    assert said["settings"]["transform"] == [{"name": "polar", "precision": "auto"}]
 
 
 def test_loading_draws_no_random_number() -> None:

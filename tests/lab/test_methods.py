@@ -12,9 +12,9 @@ from small import CPU, DOUBLE, MODULAR, OPTIMS, VARIANTS, State, distance, param
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab import catalog
+from egalitarian.lab import catalog, spec
 from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import OPTIMIZERS, TRANSFORMS, Stepper
+from egalitarian.lab.methods import OPTIMIZERS, TRANSFORMS, Stepper, settled
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment, Method, Optim, Transform
 
@@ -347,3 +347,15 @@ def test_a_state_is_one_seeds_own(name: str) -> None:
     assert one.keys() == other.keys()
     for key in one:
         torch.testing.assert_close(one[key], other[key], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "precision"),
+    [("cuda", torch.float32, "fast"), ("cuda", torch.float64, "exact"), ("cpu", torch.float32, "exact")],
+)
+def test_auto_is_fast_in_float32_on_a_gpu_and_what_is_asked_for_stays(
+    device: str, dtype: torch.dtype, precision: str
+) -> None:
+    chain = [spec.Momentum(), spec.Polar(), spec.Polar(precision="exact"), spec.Polar(precision="fast")]
+    found = settled(chain, torch.device(device), dtype)
+    assert found == [chain[0], spec.Polar(precision=precision), *chain[2:]]

@@ -117,7 +117,9 @@ class Stepper:
             self._attachment.load_state_dict(self._attachment_state([_below(state, "egd.") for state in states]))
 
     def _attach(self, method: spec.Method) -> eg.Attachment:
-        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in method.transform]
+        on = self._plan.taken[0].parameter
+        links = settled(method.transform, on.device, on.dtype)
+        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in links]
         self._until = method.until is not None
         until = None if method.until is None else eg.Until(method.until)
         target = self._plan.taken[0].name
@@ -155,6 +157,13 @@ class Stepper:
             "streak": [int(state["streak"]) for state in states],
             "tensors": tensors,
         }
+
+
+def settled(chain: Sequence[spec.Transform], device: torch.device, dtype: torch.dtype) -> list[spec.Transform]:
+    """The chain as it is there: 'auto' has become a precision."""
+    best = "fast" if device.type == "cuda" and dtype == torch.float32 else "exact"
+    free = [isinstance(link, spec.Polar) and link.precision == "auto" for link in chain]
+    return [link.replace(precision=best) if is_free else link for link, is_free in zip(chain, free, strict=True)]
 
 
 class Stacked:

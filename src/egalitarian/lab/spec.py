@@ -88,8 +88,9 @@ class Transform(Kind):
 class Polar(Transform, kind="polar"):
     """U Vᵀ."""
 
-    precision: Literal["exact", "fast"] = setting("exact")
-    """Fast: to 1e-2 for directions above 1e-3 of the largest, weaker ones come out weaker (`egalitarian.polar`)."""
+    precision: Literal["auto", "exact", "fast"] = setting("auto")
+    """Fast: to 1e-2 for directions above 1e-3 of the largest, weaker ones come out weaker (`egalitarian.polar`). Auto: fast
+    where training is in float32 on a GPU, else exact; which it was stands in the run's environment."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.environment import environment
-from egalitarian.lab.methods import Stepper
+from egalitarian.lab.methods import Stepper, settled
 from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Run
+from egalitarian.lab.spec import Experiment, Polar, Run
 from egalitarian.lab.store import Checkpoint, Record, Store, Writer
 from egalitarian.lab.train import Epoch, train
 
@@ -185,7 +185,8 @@ def _train_company(
     company: list[Progress], writers: dict[int, Writer], stop: Stop, device: torch.device, listener: Listener
 ) -> None:
     """All seeds from one epoch on; whoever is done leaves, and the others go on as a smaller company."""
-    about = {**environment(device), "epoch": company[0].next_epoch, "seeds": len(company)}
+    about = {**environment(device), **_arithmetic(company[0].run, device)}
+    about |= {"epoch": company[0].next_epoch, "seeds": len(company)}
     states = _load(company)
     for progress in company:
         writer, checkpoint = writers[progress.run.seed], progress.checkpoint
@@ -201,6 +202,13 @@ def _train_company(
             company, states = [company[place] for place in left], [states[place] for place in left]
             if interrupted.is_set():
                 raise Interrupted
+
+
+def _arithmetic(run: Run, device: torch.device) -> dict[str, str]:
+    """What 'auto' has become."""
+    chain = settled(run.method.transform, device, getattr(torch, run.experiment.training.precision))
+    modes = [link.precision for link in chain if isinstance(link, Polar)]
+    return {"polar": modes[0]} if modes else {}
 
 
 def _load(company: list[Progress]) -> list[dict[str, Tensor]] | None:

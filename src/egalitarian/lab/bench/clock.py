@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from egalitarian.lab import catalog
 from egalitarian.lab.bench.experiments import QUICK, row
-from egalitarian.lab.bench.loop import fast
+from egalitarian.lab.bench.loop import with_polar
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.spec import Experiment, Method
 from egalitarian.lab.steps import steps_for
@@ -32,8 +32,12 @@ def rows(setup: Setup) -> Iterator[Row]:
 def methods(experiment: Experiment, *, randomized: bool) -> list[tuple[str, Method]]:
     """The paper's, the randomized ones last, and EGD in both precisions."""
     egd = experiment.method("egd")
-    named = [(BASELINE, experiment.method("sgd")), ("EGD exact", egd), ("EGD fast", fast(egd))]
-    named.append(("column norm", experiment.method("column-norm")))
+    named = [
+        (BASELINE, experiment.method("sgd")),
+        ("EGD exact", with_polar(egd, "exact")),
+        ("EGD fast", with_polar(egd, "fast")),
+        ("column norm", experiment.method("column-norm")),
+    ]
     ranks = [(method.title, method) for name, method in experiment.methods.items() if name.startswith("egd-rsvd")]
     return named + (ranks if randomized else [])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from egalitarian.lab import catalog
-from egalitarian.lab.bench.loop import STEPS, MakeSteps, Trained, fast, now, train_to
+from egalitarian.lab.bench.loop import STEPS, MakeSteps, Trained, now, train_to, with_polar
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import said
 from egalitarian.lab.ensemble import Ensemble
@@ -34,10 +34,10 @@ def rows(setup: Setup) -> Iterator[Row]:
 def methods(experiment: Experiment) -> list[tuple[str, Method]]:
     egd, outside = experiment.method("egd"), experiment.method("egd-outside")
     return [
-        ("EGD exact", egd),
-        ("EGD fast", fast(egd)),
-        ("EGD, decay outside", outside),
-        ("EGD, decay outside, fast", fast(outside)),
+        ("EGD exact", with_polar(egd, "exact")),
+        ("EGD fast", with_polar(egd, "fast")),
+        ("EGD, decay outside", with_polar(outside, "exact")),
+        ("EGD, decay outside, fast", with_polar(outside, "fast")),
         ("column norm", experiment.method("column-norm")),
         (BASELINE, experiment.method("sgd-tuned")),
     ]

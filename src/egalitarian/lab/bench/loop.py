@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,9 +80,9 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def fast(method: Method) -> Method:
-    """The same with the polar factor in the fast mode."""
-    links = (link.replace(precision="fast") if isinstance(link, Polar) else link for link in method.transform)
+def with_polar(method: Method, precision: Literal["exact", "fast"]) -> Method:
+    """The same with the polar factor in this mode."""
+    links = (link.replace(precision=precision) if isinstance(link, Polar) else link for link in method.transform)
     return method.replace(transform=tuple(links))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from egalitarian.lab import catalog
 from egalitarian.lab.bench import gpt, mlp
-from egalitarian.lab.bench.loop import fast, randomized
+from egalitarian.lab.bench.loop import randomized, with_polar
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import Work, measure
 from egalitarian.lab.ensemble import Ensemble
@@ -51,8 +51,8 @@ def methods(experiment: Experiment) -> list[tuple[str, Method]]:
     rank = next(rank for rank in (*RANKS, side // 2) if rank < side)
     return [
         (BASELINE, experiment.method("sgd")),
-        ("EGD exact", egd),
-        ("EGD fast", fast(egd)),
+        ("EGD exact", with_polar(egd, "exact")),
+        ("EGD fast", with_polar(egd, "fast")),
         (f"randomized, rank {rank}", randomized(egd, rank)),
         ("column norm", experiment.method("column-norm")),
         ("torch.optim.Muon", experiment.method("muon")),

@@ -46,8 +46,11 @@ class Ensemble:
         self._training, self._model = experiment.training, experiment.model
         self._dtype: torch.dtype = getattr(torch, experiment.training.precision)
         data = [experiment.task.build(seed) for seed in seeds]
+        parts = [self._apart(each.test, seed) for each, seed in zip(data, seeds, strict=True)]
         self.train = self._stacked([each.train for each in data])
-        self.test = self._stacked([each.test for each in data])
+        self.test = self._stacked([test for test, _ in parts])
+        self.validation = self._stacked([held_out for _, held_out in parts]) if self._training.validation else None
+        self._task, self._era, self._labels = experiment.task, 0, [each.train.labels for each in data]
         if self.batches < 1:
             raise SpecError(
                 f"training.batch must be at most the {self.points} training points, got {self._training.batch}; lower it"
@@ -67,9 +70,14 @@ class Ensemble:
 
     @property
     def batches(self) -> int:
-        """Steps per epoch."""
+        """Steps per pass over the data."""
         whole, rest = divmod(self.points, self._training.batch)
         return whole + (1 if rest and not self._training.drop_last else 0)
+
+    @property
+    def steps(self) -> int:
+        """Per epoch."""
+        return self.batches * self._training.passes
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(seeds, points, outputs)."""
@@ -91,15 +99,28 @@ class Ensemble:
         size = AT_ONCE.get(self.device.type, len(self.seeds))
         return [Part.of(self.parameters, slice(start, start + size)) for start in range(0, len(self.seeds), size)]
 
+    def begin(self, number: int) -> None:
+        """Before an epoch: the training labels become what they are then, in place."""
+        era = self._task.era(number)
+        if era != self._era:
+            both = zip(self._labels, self.seeds, strict=True)
+            labels = torch.stack([self._task.relabelled(own, seed, era) for own, seed in both])
+            self.train.labels.copy_(labels)
+            self._era = era
+
     def epoch(self, number: int) -> list[Split]:
         """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""
         return [self.take(chosen) for chosen in self.choices(number)]
 
     def choices(self, number: int) -> list[Tensor]:
         """Which points make up each batch of an epoch, (seeds, batch) each, as places in the stacked data."""
-        orders = [torch.randperm(self.points, generator=stream(seed, "batches", number)) for seed in self.seeds]
-        order = torch.stack(orders).to(self.device) + self._offsets
-        return list(torch.split(order, self._training.batch, 1)[: self.batches])
+        passes = range(number * self._training.passes, (number + 1) * self._training.passes)
+        orders = [torch.stack([self._order(seed, each) for seed in self.seeds]) for each in passes]
+        places = torch.stack(orders).to(self.device) + self._offsets
+        return [chosen for order in places for chosen in torch.split(order, self._training.batch, 1)[: self.batches]]
+
+    def _order(self, seed: int, turn: int) -> Tensor:
+        return torch.randperm(self.points, generator=stream(seed, "batches", turn))
 
     def take(self, chosen: Tensor) -> Split:
         """The points at these places."""
@@ -111,6 +132,15 @@ class Ensemble:
     @cached_property
     def _offsets(self) -> Tensor:
         return torch.arange(len(self.seeds), device=self.device)[:, None] * self.points
+
+    def _apart(self, test: Split, seed: int) -> tuple[Split, Split]:
+        """(for testing, for validation), drawn by the seed."""
+        count = round(self._training.validation * len(test.labels))
+        if not count:
+            return test, Split(test.inputs[:0], test.labels[:0])
+        order = torch.randperm(len(test.labels), generator=stream(seed, "validation"))
+        first, rest = order[:count], order[count:]
+        return Split(test.inputs[rest], test.labels[rest]), Split(test.inputs[first], test.labels[first])
 
     def _stacked(self, splits: Sequence[Split]) -> Split:
         return Split(*(self._placed(list(parts)) for parts in zip(*splits, strict=True)))

@@ -37,11 +37,21 @@ def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
     return (outputs.squeeze(-1) - labels).square().mean(1)
 
 
+def one_hot_squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The mean over points and outputs, as `nn.MSELoss` has it."""
+    return (outputs - F.one_hot(labels, outputs.shape[-1]).to(outputs.dtype)).square().mean((1, 2))
+
+
 def hinge(outputs: Tensor, labels: Tensor) -> Tensor:
     return F.relu(1 - outputs.squeeze(-1) * labels).mean(1)
 
 
-LOSSES: dict[str, Loss] = {"cross-entropy": cross_entropy, "squared-error": squared_error, "hinge": hinge}
+LOSSES: dict[str, Loss] = {
+    "cross-entropy": cross_entropy,
+    "squared-error": squared_error,
+    "one-hot-squared-error": one_hot_squared_error,
+    "hinge": hinge,
+}
 
 
 def right(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -68,11 +78,12 @@ def evaluate(forward: Callable[[Tensor], Tensor], loss: Loss, inputs: Tensor, la
 
 @torch.no_grad()
 def singular_values(G: Tensor) -> Tensor:
-    """(seeds, min(m, n)), largest first, in float64, by the Gram matrix: right to about 1e-8 of the largest.
+    """(seeds, min(m, n)) of a stack (seeds, out, ...), largest first, in float64, by the Gram matrix: right to about 1e-8
+    of the largest.
 
     `egalitarian.spectrum` is the slow twin, right to the last digit.
     """
-    X = G.to(torch.float64)
+    X = G.flatten(2).to(torch.float64)
     finite = torch.isfinite(X).flatten(1).all(1)
     X = torch.where(finite[:, None, None], X, 0)
     gram = X @ X.mT if X.shape[-2] <= X.shape[-1] else X.mT @ X

@@ -55,7 +55,7 @@ class Stepper:
         hidden = method.hidden or method.optim
         targets = {entry.name for entry in self._plan.taken}
         of = {name: hidden if name in targets else method.optim for name in parameters}
-        weights = [name for name, parameter in parameters.items() if parameter.ndim > 2]
+        weights = [name for name, parameter in parameters.items() if parameter.ndim > 2 or method.decayed == "all"]
         self._decays = {name: of[name].weight_decay for name in weights} if method.decay == "loss" else {}
         outside = {name: 0.0 if method.decay == "loss" or name not in weights else of[name].weight_decay for name in of}
         self._optimizers = _optimizers(parameters, of, outside)

@@ -18,7 +18,7 @@ from egalitarian.lab.settings import Kind, Settings, SpecError, everything, mean
 VERSION = 1
 """Raised whenever the same settings give other results than before; part of every run's id."""
 
-Loss = Literal["cross-entropy", "squared-error", "hinge"]
+Loss = Literal["cross-entropy", "squared-error", "one-hot-squared-error", "hinge"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,21 @@ class Training(Settings):
     drop_last: bool = setting(True)
     """Whether an epoch's last, incomplete batch is left out."""
     precision: Literal["float32", "float64"] = setting("float32")
+    passes: int = setting(1, least=1)
+    """Over the data, in one epoch: everything is measured at an epoch's end, so more of them is to measure less often."""
+    warmup: int = setting(0, least=0)
+    """Steps in which the learning rates rise from 0 to what they are, in a straight line."""
+    validation: float = setting(0.0, least=0, below=1)
+    """The share of the test points that is set apart for the switch-off to read; test accuracy does not see it then."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Settings):
     """When a run counts as having grokked. Does not change a run, only what is read from it."""
 
-    threshold: float = setting(above=0, below=1, meaning=False)
-    """Test accuracy that must be exceeded, read at the end of every epoch; epochs count from 0."""
+    threshold: float = setting(above=0, most=1, meaning=False)
+    """Test accuracy that must be exceeded, read at the end of every epoch; epochs count from 0. 1 never is: a run then goes
+    on to the end of its budget."""
     past: int = setting(5, least=0, meaning=False)
     """How many epochs a run goes on after that."""
     spectra: Literal["epochs", "snapshots"] = setting("epochs", meaning=False)
@@ -160,9 +167,11 @@ class Method(Settings):
     """The matrices that are equalised: names or patterns."""
     decay: Literal["loss", "coupled", "decoupled"] = "loss"
     """Where weight decay enters: in the loss, so before the transforms; coupled, by the optimizer, after them; decoupled,
-    shrinking the weights by lr * weight_decay. Matrices only, never biases."""
+    shrinking the weights by lr * weight_decay."""
     until: float | None = setting(None, above=0, below=1)
     """Test accuracy past which the transforms are off, as the authors do it; None: never."""
+    decayed: Literal["matrices", "all"] = "matrices"
+    """Which parameters weight decay acts on: weight matrices, or biases, norms and embeddings, too."""
     epochs: int = setting(least=1, meaning=False)
     """The budget of a seed that does not pass the threshold."""
     by_default: bool = setting(True, meaning=False)
@@ -199,8 +208,15 @@ class Claim(Settings):
     """Where it says so."""
     epochs: int | Literal["never"] | None = setting(None, least=0)
     """To the threshold."""
+    steps: int | None = setting(None, least=0)
+    """The same, where the paper counts steps."""
     seconds: float | None = setting(None, above=0)
     ms_per_epoch: float | None = setting(None, above=0)
+    ms_per_step: float | None = setting(None, above=0)
+    final_accuracy: float | None = setting(None, least=0, most=1)
+    """Test accuracy at the end of a full-length run."""
+    mean_train_accuracy: float | None = setting(None, least=0, most=1)
+    """Over all epochs."""
     erratum: str = ""
     """Heading in docs/errata.md, where the claim is known not to reproduce."""
 

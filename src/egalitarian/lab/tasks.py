@@ -67,6 +67,14 @@ class Task(spec.Task):
     def build(self, seed: int) -> Data:
         """The data of one seed; every random number from `stream(seed, ...)`."""
 
+    def era(self, epoch: int) -> int:
+        """How often the training labels have changed by then; most tasks never change them."""
+        return 0
+
+    def relabelled(self, labels: Tensor, seed: int, era: int) -> Tensor:
+        """The training labels of an era, from those of `build`, which are era 0's."""
+        return labels
+
 
 @dataclass(frozen=True, kw_only=True)
 class Modular(Task, kind="modular"):

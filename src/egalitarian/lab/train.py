@@ -43,6 +43,7 @@ def train(ensemble: Ensemble, stepper: Stepper, first: int = 0, spectra: str = "
     while True:
         clock = Clock(ensemble.device)
         active = stepper.active
+        ensemble.begin(epoch)
         values = None
         for place, chosen in enumerate(choices):
             steps.gradients(chosen)
@@ -72,17 +73,21 @@ def meter_for(ensemble: Ensemble) -> Meter:
         train_loss, train_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.train)
         test_loss, test_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.test)
         both = {"train_loss": train_loss, "train_accuracy": train_accuracy, "test_loss": test_loss}
-        return {**both, "test_accuracy": test_accuracy, **norms(ensemble.parameters, ensemble.start)}
+        held_out = {}
+        if ensemble.validation is not None:
+            held_out["validation_accuracy"] = evaluate(ensemble.forward, ensemble.loss, *ensemble.validation)[1]
+        return {**both, "test_accuracy": test_accuracy, **held_out, **norms(ensemble.parameters, ensemble.start)}
 
     return measure if ensemble.device.type != "cuda" else recorded(measure)
 
 
 def _measures(measured: dict[str, Tensor], values: Tensor | None) -> tuple[dict[str, list[float]], Tensor]:
-    """Every measure by name, one number per seed; and the test accuracies once more, for the switch-off."""
+    """Every measure by name, one number per seed; and once more the accuracies that the switch-off reads."""
     if values is not None:
         measured = {**measured, **spectral_measures(values)}
+    read = "validation_accuracy" if "validation_accuracy" in measured else "test_accuracy"
     table = torch.stack([value.double() for value in measured.values()]).cpu()  # read back at once
-    return dict(zip(measured, table.tolist(), strict=True)), table[list(measured).index("test_accuracy")]
+    return dict(zip(measured, table.tolist(), strict=True)), table[list(measured).index(read)]
 
 
 def _records(epoch: int, measures: dict[str, list[float]], active: list[bool]) -> list[list[Record]]:

@@ -14,9 +14,18 @@ from torch import Tensor
 
 from egalitarian.buckets import Gradient, side_by_side
 from egalitarian.kernels import RTOL, Precision
-from egalitarian.passage import Passage, elements_to_keep, in_scope, start, through_chain
+from egalitarian.passage import Passage, choose, elements_to_keep, in_scope, start, through_chain
 from egalitarian.plan import Entry, Plan
-from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory, Polar, Transform, as_chain, uses_matrices
+from egalitarian.transforms import (
+    ElementwiseTransform,
+    MatrixTransform,
+    Memory,
+    Polar,
+    Transform,
+    as_chain,
+    beside,
+    uses_matrices,
+)
 
 
 @dataclass(frozen=True)
@@ -206,9 +215,14 @@ def _decay(entry: Entry, settings: Settings) -> float:
 
 def _write(passage: Passage, grad: Tensor, grad_scale: Tensor | None) -> None:
     """In place, so that views of the gradient (DDP's buckets) follow; unless its memory cannot be written."""
-    new = passage.new if grad_scale is None else passage.new * grad_scale.to(passage.new.device)
     expanded = any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True))
-    if expanded or grad.is_inference():  # cloned, for it may be a part of something larger
+    fixed = expanded or grad.is_inference()
+    if passage.keep is not None and grad_scale is None and not fixed and passage.new.dtype == grad.dtype:
+        torch.where(beside(passage.keep, grad), passage.new, passage.plain, out=grad)
+        return
+    new = choose(passage.keep, passage.new, passage.plain)
+    new = new if grad_scale is None else new * grad_scale.to(new.device)
+    if fixed:  # cloned, for it may be a part of something larger
         layout = torch.contiguous_format if expanded else torch.preserve_format
         passage.entry.parameter.grad = new.clone(memory_format=layout)
     else:

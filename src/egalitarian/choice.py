@@ -16,6 +16,9 @@ GRAM_RTOL = 5e-7
 FAST_RTOL = 3e-4
 """Where float32 arithmetic loses a direction."""
 
+FAST_CUT = 5e-4
+"""The largest cut-off that fast products may leave out: what is below it they make weak by themselves."""
+
 COARSE = 1e-2
 """A cut-off above this is no noise but a choice of directions, which must be exact: not by products."""
 
@@ -40,7 +43,7 @@ def choose_method(
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; 'auto' chooses for you")
     if precision not in get_args(Mode):
         raise ValueError(f"precision must be 'exact' or 'fast', got {precision!r}; 'exact' is the default")
-    if method in ("eigh", "products") and rtol < GRAM_RTOL:
+    if method in ("eigh", "products") and precision == "exact" and rtol < GRAM_RTOL:
         raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
     if floor is not None and (method == "products" or precision == "fast"):
         raise ValueError(f"floor must be None without the exact singular values, got {floor:g}; use method='eigh' or 'svd'")
@@ -53,6 +56,11 @@ def choose_method(
     if device is None or device.type != "cuda" or floor is not None or rtol > COARSE:
         return "eigh"
     return "products" if short <= SLOW_CARD_PRODUCTS or full_rate(device) else "eigh"
+
+
+def mode_of(method: str, precision: Mode, rtol: float) -> Mode:
+    """The precision that is worked in: fast products have no cut-off, so where one matters they are exact."""
+    return "exact" if method == "products" and rtol > FAST_CUT else precision
 
 
 @lru_cache

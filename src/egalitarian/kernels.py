@@ -15,7 +15,17 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_integer, check_number, check_share
-from egalitarian.choice import COARSE, FAST_RTOL, GRAM_RTOL, SLOW_CARD_PRODUCTS, Method, Mode, choose_method, full_rate
+from egalitarian.choice import (
+    COARSE,
+    FAST_RTOL,
+    GRAM_RTOL,
+    SLOW_CARD_PRODUCTS,
+    Method,
+    Mode,
+    choose_method,
+    full_rate,
+    mode_of,
+)
 from egalitarian.products import LARGE, lowrank_by_products
 from egalitarian.ways import WAYS, above_cut, may_look, recombine
 
@@ -52,7 +62,8 @@ def polar(
             synchronisation, so it goes into a CUDA graph; the cut-off is right to a factor of three), `"eigh"` (the Gram
             matrix's eigenvectors), `"svd"` (the reference: a float64 SVD), or `"auto"`, which `explain` tells.
         precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2 for
-            directions above 1e-3 of the largest; weaker ones may come out weaker.
+            directions above 1e-3 of the largest; weaker ones may come out weaker. Where the cut-off is among those
+            (bfloat16, float16, TF32), products are exact, since the fast ones have none.
         rtol: the relative cut-off; by default what G's dtype leaves as rounding noise (`egalitarian.kernels.RTOL`).
             Under autocast that is not G's dtype: see `Polar(compute=...)`.
         floor: an *absolute* bound from below on the singular values, as the authors have it: directions weaker than
@@ -71,6 +82,7 @@ def polar(
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
     chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=min(G.shape[-2:]))
+    precision = mode_of(chosen, precision, rtol)
     kernel = WAYS[chosen, precision]
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
@@ -113,6 +125,7 @@ def explain(
         why = "a GPU with fast float64"
     else:
         why = f"a GPU with slow float64, short side {'at most' if chosen == 'products' else 'above'} {SLOW_CARD_PRODUCTS}"
+    precision = mode_of(chosen, precision, rtol)
     gram = f"Gram matrix {short} x {short}"
     steps = "Cholesky steps" if short >= LARGE else "quintics"
     ways = {
@@ -270,8 +283,9 @@ def _scaled(G: Tensor, largest: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
         return G.to(dtype), one[..., 0]
     exponent = torch.frexp(largest).exponent
     half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
-    X = G.to(dtype) * torch.ldexp(one, -half).to(dtype) * torch.ldexp(one, half - exponent).to(dtype)
-    return X, torch.ldexp(one, exponent)[..., 0]
+    wide = torch.promote_types(G.dtype, dtype)  # what is large in it may be nothing in `dtype`
+    X = G.to(wide) * torch.ldexp(one, -half).to(wide) * torch.ldexp(one, half - exponent).to(wide)
+    return X.to(dtype), torch.ldexp(one, exponent)[..., 0]
 
 
 def check_matrix(G: Tensor) -> None:

@@ -33,7 +33,7 @@ class Passage:
 
 
 def through_chain(passages: Sequence[Passage], chain: Sequence[Transform], step: int, compute: Precision | None) -> None:
-    """Every transform on each of the gradients; these, and the memories, as they were where they are not to be used."""
+    """Every transform on each of the gradients; the memories as they were where the outcome is not to be used."""
     for place, transform in enumerate(chain):
         if isinstance(transform, MatrixTransform):
             _equalize(passages, transform, Site("", step, compute or passages[0].plain.dtype))
@@ -41,9 +41,6 @@ def through_chain(passages: Sequence[Passage], chain: Sequence[Transform], step:
             for passage in passages:
                 if in_scope(transform, passage.entry):
                     _filter(passage, transform, f"{place}.")
-    for passage in passages:
-        if passage.new is not passage.plain:
-            passage.new = _choose(passage.keep, passage.new, passage.plain)
 
 
 def _equalize(passages: Sequence[Passage], transform: MatrixTransform, site: Site) -> None:
@@ -88,7 +85,7 @@ def _filter(passage: Passage, transform: ElementwiseTransform, prefix: str) -> N
         )
     passage.new, memory = transform(passage.new, memory)
     sound = _all_finite(memory, passage.keep)
-    after = {prefix + key: _choose(sound, value, before[prefix + key]) for key, value in memory.items()}
+    after = {prefix + key: choose(sound, value, before[prefix + key]) for key, value in memory.items()}
     passage.memory = {**before, **after}
 
 
@@ -118,7 +115,7 @@ def _finite(tensor: Tensor, leading: int) -> Tensor:
     return finite.flatten(leading).all(-1) if finite.ndim > leading else finite
 
 
-def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+def choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
     return new if keep is None else torch.where(beside(keep, new), new, old)
 
 

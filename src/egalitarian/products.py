@@ -94,9 +94,11 @@ def _root(A: Tensor, rtol: float) -> Tensor:
 
 
 def fast_polar_by_products(A: Tensor) -> Tensor:
-    """The same to 1e-2 for directions above 1e-3 of the largest; weaker ones come out weaker.
+    """The same to 1e-2 for directions above 1e-3 of the largest, in float16; weaker ones come out weaker.
 
-    The inverse root goes only so far that no such direction is weak any more; half precision does the rest.
+    The inverse root goes only so far that no such direction is weak any more; half precision does the rest, on the factor
+    itself, so that no step makes an earlier one's rounding stronger. The first takes the factor in float32, for what
+    rounding that would add outside A's directions is weak now, and will be made strong.
     """
     K = A @ A.mT
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
@@ -111,8 +113,12 @@ def fast_polar_by_products(A: Tensor) -> Tensor:
     else:
         first, rest = fast_quintics(low)
         Z = _root_by_quintics(K, square, 0.0, first)
-    P = (Z.div_((trace * above).sqrt()) @ A).half()
-    return _by_quintics(None, P @ P.mT, rest) @ P
+    P = (Z.div_((trace * above).sqrt()) @ A).float()
+    H = P.half()
+    H = (_quintic(rest[0], H @ H.mT).float() @ P).half()
+    for step in rest[1:]:
+        H = _quintic(step, H @ H.mT) @ H
+    return H
 
 
 def is_large(A: Tensor) -> bool:
@@ -161,23 +167,26 @@ def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor | float, steps: Sequ
 
 def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> Tensor:
     """Z R^(-1/2), or R^(-1/2)."""
-    for place, step in enumerate(steps):
+    for step in steps[:-1]:
         h = _quintic(step, R)
+        _shift_(R, -_half(step))  # as it was
         Z = h if Z is None else Z @ h
-        if place + 1 < len(steps):
-            R = R @ h @ h
-    assert Z is not None
-    return Z
+        R = R @ h @ h
+    h = _quintic(steps[-1], R)
+    return h if Z is None else Z @ h
 
 
 def _quintic(step: Coefficients, R: Tensor) -> Tensor:
-    """a + b R + c R² as c (R + b / 2c)² + a - b² / 4c: one product, and nothing else as large; R comes back as it was."""
-    a, b, c = step
-    half = b / (2 * c)
+    """a + b R + c R² as c (R + b / 2c)² + a - b² / 4c: one product, and nothing else as large; R is left as R + b / 2c."""
+    a, _, c = step
+    half = _half(step)
     _shift_(R, half)
-    h = _shift_(_times(c, R, R), a - c * half * half)
-    _shift_(R, -half)
-    return h
+    return _shift_(_times(c, R, R), a - c * half * half)
+
+
+def _half(step: Coefficients) -> float:
+    _, b, c = step
+    return b / (2 * c)
 
 
 def _root_by_cholesky(K: Tensor, e2: Tensor | float, steps: Sequence[Coefficients]) -> Tensor:

@@ -141,6 +141,10 @@ class Polar(_CutOff, shares=True, spreads=True):
         except ValueError as error:
             raise ValueError(f"{name!r} of {dtype}: {error}") from None
 
+    def cutoff(self) -> str:
+        weak = ", fast: directions below 1e-3 of the largest may come out weaker"
+        return super().cutoff() + (weak if self.precision == "fast" else "")
+
     def factor(self, rows: int, columns: int) -> float:
         if self.scale == "spectral":
             return math.sqrt(max(1.0, rows / max(columns, 1)))

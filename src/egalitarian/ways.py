@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from egalitarian.choice import FAST_RTOL, Method, Mode
 from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
@@ -68,15 +67,15 @@ def _left(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _short_side_in_front(X, lambda A: polar_by_products(A.to(torch.float64), rtol))
+    return _short_side_in_front(X, lambda A: polar_by_products(A, rtol))
 
 
 def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    return _short_side_in_front(X, lambda A: fast_polar_by_products(A.to(torch.float64)))
+    return _short_side_in_front(X, fast_polar_by_products)
 
 
 def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """of(X), or of(Xᵀ)ᵀ; large matrices one by one, since what is best for them takes no batch.
+    """of(X) in float64, or of(Xᵀ)ᵀ; large matrices one by one, since what is best for them takes no batch.
 
     On a GPU with rows of zeros up to the next multiple of 8: products of such matrices are a tenth faster, and zeros add no
     direction.
@@ -85,7 +84,11 @@ def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
     A = X.mT if tall else X
     short = A.shape[-2]
     if A.device.type == "cuda" and short % 8:
-        A = F.pad(A, (0, 0, 0, -short % 8))
+        padded = A.new_zeros(*A.shape[:-2], short + -short % 8, A.shape[-1], dtype=torch.float64)
+        padded[..., :short, :] = A
+        A = padded
+    else:
+        A = A.to(torch.float64)
     if A.ndim > 2 and short >= LARGE:
         P = torch.stack([of(matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
     else:

@@ -236,3 +236,26 @@ def test_a_compiled_call_takes_one_shape_after_the_other() -> None:
     for shape in ((12, 20), (13, 20), (3, 12, 20), (13, 25)):
         G = gaussian(*shape)
         torch.testing.assert_close(compiled(G), polar(G, method="products"), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 10, 19])
+def test_fast_keeps_its_promise_on_gradients_of_few_directions(rank: int) -> None:
+    """What rounding leaves outside the true directions must not grow, either."""
+    for seed in range(20):
+        draw = torch.Generator().manual_seed(seed)
+        U, V = (torch.linalg.qr(torch.randn(side, rank, generator=draw, dtype=torch.float64)).Q for side in (20, 30))
+        G = ((U * torch.logspace(0, -2.9, rank)) @ V.mT).float()
+        assert torch.linalg.matrix_norm(polar(G, method="products", precision="fast").double() - U @ V.mT, 2) < 1e-2
+
+
+@pytest.mark.parametrize("rtol", [1e-3, 5e-3])
+def test_fast_does_not_make_the_noise_of_narrow_gradients_strong(rtol: float) -> None:
+    G = from_spectrum(64, 64, torch.cat([torch.ones(10), torch.full((54,), rtol / 4)]))
+    assert singular_values(polar(G, method="products", precision="fast", rtol=rtol))[10:].max() < 1e-2
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e60, 1e39, 1e-45, 1e-100, 1e-300])
+def test_fast_is_free_of_scale_in_float64_too(scale: float) -> None:
+    G = gaussian(6, 9).double()
+    for method in ("eigh", "products"):
+        torch.testing.assert_close(polar(G * scale, method=method, precision="fast"), polar(G), rtol=0, atol=1e-2)

@@ -198,15 +198,26 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
 def _put(table: Table, path: list[str], value: Any, key: str) -> None:
     place: Any = table
     for step in path[:-1]:
+        if step == "transform" and isinstance(place, dict) and not place.get(step):
+            raise SpecError(
+                f"{key} must lead to a setting, got {path[1]}, which has no transform; name others by --methods"
+            )
         try:
-            place = place[int(step)] if isinstance(place, list) else place.setdefault(step, {})
+            place = place[_number(step)] if isinstance(place, list) else place.setdefault(step, {})
         except AttributeError:
             break
         except (ValueError, IndexError):
             raise SpecError(f"{key} must lead to a setting, got nothing at {step!r}; see `egalitarian show`") from None
     if not isinstance(place, dict):
-        raise SpecError(f"{key} must lead to a setting, got a value on the way; see `egalitarian show`")
+        number = "; a list's parts have numbers, as in transform.0.precision" if isinstance(place, list) else ""
+        raise SpecError(f"{key} must lead to a setting, got a value on the way{number}; see `egalitarian show`")
     place[path[-1]] = value
+
+
+def _number(step: str) -> int:
+    if not step.isdecimal():
+        raise ValueError(step)
+    return int(step)
 
 
 def _value(text: str) -> Any:

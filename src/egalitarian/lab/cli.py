@@ -124,8 +124,9 @@ def run(
 ) -> None:
     """Train and store: goes on with what is half done, skips what is stored.
 
-    A longer --epochs extends a stored run that has not passed, a longer --past one that has. The device and the seeds
-    that are trained together make no difference to a run but rounding.
+    A longer --epochs extends a stored run that has not passed, a longer --past one that has. The seeds that
+    are trained together make no difference to a run but rounding; nor does the device, but that on a GPU in float32 the
+    polar factor is the fast one (docs/lab.md).
     """
     console = Console(highlight=False)
     names, numbers, place = choices.several(method), choices.seeds(seeds), choices.device(device, threads)
@@ -209,7 +210,10 @@ def bench(
     device: Device = "auto",
     threads: Threads = 1,
     seeds: Annotated[
-        str, typer.Option("--seeds", metavar="N,...", help="How many seeds at once; default: 1,8 (step on a GPU: 1,8,64).")
+        str,
+        typer.Option(
+            "--seeds", metavar="N,...", help="How many seeds at once; default: 1,8 (step on a GPU: 1,8,64; clock: 8)."
+        ),
     ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, to see that it works.")] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for the tables, numbers and pictures.")] = Path("bench"),

@@ -208,7 +208,7 @@ def _arithmetic(run: Run, device: torch.device) -> dict[str, str]:
     """What 'auto' has become."""
     chain = settled(run.method.transform, device, getattr(torch, run.experiment.training.precision))
     modes = [link.precision for link in chain if isinstance(link, Polar)]
-    return {"polar": modes[0]} if modes else {}
+    return {"polar": ", ".join(dict.fromkeys(modes))} if modes else {}
 
 
 def _load(company: list[Progress]) -> list[dict[str, Tensor]] | None:

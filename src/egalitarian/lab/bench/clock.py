@@ -21,7 +21,7 @@ def rows(setup: Setup) -> Iterator[Row]:
     for name in [name for name in catalog.names() if name.rpartition("-")[0] in ("addition", "multiplication")]:
         experiment = catalog.load(name, QUICK if setup.quick else ())
         for seeds in setup.seeds or (2 if setup.quick else SEEDS,):
-            group = f"{name}, {seeds} seeds"
+            group = f"{name}, {seeds} seed{'s' if seeds > 1 else ''}"
             base: Row | None = None
             for title, method in methods(experiment, randomized=name == RANDOMIZED and not setup.quick):
                 done = row(group, title, experiment, method, seeds, steps_for, setup)

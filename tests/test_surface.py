@@ -14,7 +14,7 @@ import egalitarian as eg
 SIGNATURES = {
     "polar": "(G, *, method='auto', precision='exact', rtol=None, floor=None)",
     "explain": "(G, *, method='auto', precision='exact', rtol=None, floor=None)",
-    "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None, share=None)",
+    "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None, share=None, sketch=None)",
     "normalize": "(G, *, floor=0.01)",
     "spectrum": "(G)",
     "matrices": "(model, *, include=None, exclude=(), head='last', split=None, stack=None)",
@@ -38,6 +38,7 @@ SIGNATURES = {
     "GrokfastMA": "(window=100, lamb=5.0, warmup=True, *, plan=None)",
     "Momentum": "(beta=0.95, nesterov=False, *, plan=None)",
     "Identity": "(*, plan=None)",
+    "Sketches": "()",
 }
 RETURNED = {"Attachment", "Plan", "Spectrum", "State"}
 ATTACHMENT = {"plan", "active", "on", "off", "remove", "observe", "spectrum", "state_dict", "load_state_dict", "optimizer"}

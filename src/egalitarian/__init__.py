@@ -7,6 +7,7 @@ from egalitarian.kernels import explain, normalize, polar, polar_lowrank
 from egalitarian.optim import EGD
 from egalitarian.plan import Plan
 from egalitarian.select import matrices
+from egalitarian.sketches import Sketches
 from egalitarian.spectrum import Spectrum, spectrum
 from egalitarian.transforms import LowRankPolar, Natural, NeuronNorm, Polar
 from egalitarian.until import Until
@@ -25,6 +26,7 @@ __all__ = [
     "NeuronNorm",
     "Plan",
     "Polar",
+    "Sketches",
     "Spectrum",
     "State",
     "Until",

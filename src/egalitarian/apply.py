@@ -32,7 +32,7 @@ from egalitarian.transforms import (
 class State:
     """What a chain of transforms remembers between steps: a plain value, handed in and out.
 
-    Exact EGD remembers nothing but the count of steps. Nothing in a state is ever changed in place.
+    Exact EGD remembers nothing but the count of steps. Nothing in a state is ever changed in place, but by a CUDA graph.
     """
 
     step: int = 0

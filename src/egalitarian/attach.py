@@ -290,7 +290,8 @@ class Attachment:
             on_nonfinite=self._on_nonfinite,
             observe=self._keep_spectrum if measured else None,
         )
-        self._state = transform_gradients(entries, settings, self._state)
+        after = transform_gradients(entries, settings, self._state)
+        self._state = _kept_in_place(self._state, after) if _capturing(self._plan.device) else after
 
     def _entries(self) -> list[Entry]:
         return self._roster.entries(self.optimizer.param_groups, self._describe, self._check)
@@ -318,6 +319,18 @@ class Attachment:
         for names, what in ((gone, "left the optimizer"), (unknown, "came that the plan does not know: not equalised")):
             if names and self._equalizes:
                 warnings.warn(f"{', '.join(map(repr, names))} {what}; attach again to plan anew", stacklevel=2)
+
+
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _kept_in_place(before: State, after: State) -> State:
+    """The state after the step in the memory of that before it: there a CUDA graph will look for it at the next replay."""
+    for name, memory in after.tensors.items():
+        for key, value in memory.items():
+            before.tensors[name][key].copy_(value)
+    return State(after.step, before.tensors)
 
 
 def _matching_memory(

@@ -27,6 +27,7 @@ from egalitarian.choice import (
     mode_of,
 )
 from egalitarian.products import LARGE, lowrank_by_products
+from egalitarian.sketches import gaussian
 from egalitarian.ways import WAYS, above_cut, may_look, recombine
 
 Precision = torch.dtype | Literal["tf32"]
@@ -148,6 +149,7 @@ def polar_lowrank(
     seed: int = 0,
     rtol: float | None = None,
     share: float | None = None,
+    sketch: Tensor | None = None,
 ) -> Tensor:
     """U S⁻¹ Uᵀ G with the `rank` leading U, S of a randomized SVD (the paper's Algorithms 2 and 3).
 
@@ -156,7 +158,8 @@ def polar_lowrank(
     global generator is neither read nor moved, and every matrix of a batch sees the same sketch, whatever its company.
 
     On CUDA by matrix products alone and without synchronising, by the rule of `polar`; with `oversample` or `share` by
-    torch's QR and SVD, which synchronise. Never in a CUDA graph: the sketch comes from the CPU, anew for every call.
+    torch's QR and SVD, which synchronise. In a CUDA graph only with a `sketch`, to be filled anew before every replay: one
+    that `seed` gives comes from the CPU.
 
     Args:
         G: one matrix or a batch `(..., m, n)`.
@@ -167,6 +170,7 @@ def polar_lowrank(
         rtol: as for `polar`.
         share: an adaptive rank, for each matrix: the smallest r <= `rank` with s_1² + ... + s_r² >= share |G|², so that a
             gradient of few directions moves in few. Chooses directions, saves no time: all `rank` are computed.
+        sketch: (n, rank + oversample), used instead of the one that `seed` gives.
     """
     check_matrix(G)
     rows, columns = G.shape[-2:]
@@ -185,12 +189,17 @@ def polar_lowrank(
     width = min(rank + oversample, rows, columns)
     cuts = width > rank or (share is not None and share < 1)  # which takes the singular values one by one
     products = not cuts and choose_method("auto", G.dtype, rtol, device=G.device, short=width) == "products"
-    sketch = _sketch(columns, width, seed, G.device)
+    if sketch is None:
+        _refuse_capture(G.device)
+        sketch = gaussian(columns, width, seed, G.device)
+    elif sketch.shape != (columns, width):
+        raise ValueError(f"sketch must be of shape {(columns, width)}, got {tuple(sketch.shape)}; or leave it out")
+    basis = sketch.to(G.device, torch.float64)
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         if products:
-            return lowrank_by_products(X, sketch, iterations, rtol)
-        Q = sketch
+            return lowrank_by_products(X, basis, iterations, rtol)
+        Q = basis
         for _ in range(iterations):
             Q = torch.linalg.qr(X @ Q).Q
             Q = torch.linalg.qr(X.mT @ Q).Q
@@ -204,18 +213,12 @@ def polar_lowrank(
     return _contained(G, factor)
 
 
-def _sketch(rows: int, columns: int, seed: int, device: torch.device) -> Tensor:
-    """Gaussian, the same on every device."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    sketch = torch.randn(rows, columns, generator=generator, dtype=torch.float64, device="cpu")
-    if device.type != "cuda":
-        return sketch.to(device)
-    if torch.cuda.is_current_stream_capturing():
+def _refuse_capture(device: torch.device) -> None:
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
-            "polar_lowrank must be outside a CUDA graph, got a stream that is capturing; a graph would repeat one sketch: "
-            "use polar(), or no graph"
+            "polar_lowrank must be outside a CUDA graph or be given its sketch, got a stream that is capturing; a graph "
+            "would repeat one sketch: use polar(), no graph, or Sketches"
         )
-    return sketch.pin_memory().to(device, non_blocking=True)  # without synchronising
 
 
 @torch.no_grad()

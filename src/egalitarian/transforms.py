@@ -6,7 +6,6 @@ parameter and may keep a memory, which is handed in and out as plain tensors: no
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from egalitarian.checks import check_bool, check_integer, check_number, check_sh
 from egalitarian.choice import Method, Mode, choose_method
 from egalitarian.kernels import RTOL, Precision, natural, normalize, polar, polar_lowrank
 from egalitarian.plan import Plan
+from egalitarian.sketches import Place, sketch_for
 
 Memory = dict[str, Tensor]
 
@@ -194,10 +194,12 @@ class LowRankPolar(_CutOff):
             check_share(self.share)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
-        seed = sketch_seed(self.seed, site.name, None if self.fixed else site.step)
-        rank = min(self.rank, *G.shape[-2:]) if self.cap else self.rank
+        rows, columns = G.shape[-2:]
+        rank = max(min(self.rank, rows, columns) if self.cap else self.rank, 1)
+        width = min(rank + self.oversample, rows, columns)
+        sketch = sketch_for(Place(self.seed, site.name, self.fixed, columns, width), site.step, G.device)
         options = {"iterations": self.iterations, "oversample": self.oversample}
-        return polar_lowrank(G, max(rank, 1), **options, seed=seed, rtol=self.cut(site), share=self.share)
+        return polar_lowrank(G, rank, **options, rtol=self.cut(site), share=self.share, sketch=sketch)
 
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         if not self.cap and self.rank > min(rows, columns):
@@ -276,12 +278,6 @@ def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...
 
 def uses_matrices(chain: Sequence[Transform]) -> bool:
     return any(isinstance(link, MatrixTransform) for link in chain)
-
-
-def sketch_seed(seed: int, name: str, step: int | None) -> int:
-    """A seed that is the same on every device, rank and day, and different for every (seed, name, step)."""
-    text = f"{seed}/{name}" if step is None else f"{seed}/{name}/{step}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _plain(precision: Any) -> str:

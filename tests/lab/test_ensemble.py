@@ -192,3 +192,25 @@ def test_the_papers_sizes() -> None:
         "hidden.bias": (1, 512),
         "output.weight": (1, 97, 512),
     }
+
+
+def test_passes_are_epochs_end_to_end() -> None:
+    once, thrice = (Ensemble(small("addition-97", f"training.passes={n}"), [0, 4], CPU) for n in (1, 3))
+    assert thrice.steps == 3 * once.steps
+    for epoch in range(2):
+        chosen = [batch for turn in range(3 * epoch, 3 * epoch + 3) for batch in once.choices(turn)]
+        assert all(torch.equal(one, other) for one, other in zip(chosen, thrice.choices(epoch), strict=True))
+
+
+def test_a_validation_split_is_taken_from_the_test_points_by_the_seed() -> None:
+    whole, apart = (Ensemble(small("addition-97", f"training.validation={share}"), [2, 5], CPU) for share in (0.0, 0.25))
+    assert whole.validation is None
+    assert apart.validation is not None
+    assert torch.equal(whole.train.inputs, apart.train.inputs)
+    for place in range(2):
+        both = torch.cat([apart.test.inputs[place], apart.validation.inputs[place]]).tolist()
+        assert sorted(both) == sorted(whole.test.inputs[place].tolist())
+    assert apart.validation.labels.shape[1] == round(0.25 * whole.test.labels.shape[1])
+    alone = Ensemble(small("addition-97", "training.validation=0.25"), [5], CPU)
+    assert alone.validation is not None
+    assert torch.equal(alone.validation.inputs[0], apart.validation.inputs[1])

@@ -359,3 +359,22 @@ def test_auto_is_fast_in_float32_on_a_gpu_and_what_is_asked_for_stays(
     chain = [spec.Momentum(), spec.Polar(), spec.Polar(precision="exact"), spec.Polar(precision="fast")]
     found = settled(chain, torch.device(device), dtype)
     assert found == [chain[0], spec.Polar(precision=precision), *chain[2:]]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "muon"])
+def test_learning_rates_rise_in_a_straight_line_and_go_on_where_they_were(kind: str) -> None:
+    hidden = Optim(optimizer="muon", lr=0.3, momentum=0.9) if kind == "muon" else None
+    optim = Optim(optimizer="sgd" if kind == "muon" else kind, lr=0.5)  # type: ignore[arg-type]
+    method = Method(title="", epochs=1, decay="decoupled" if kind == "muon" else "loss", optim=optim, hidden=hidden)
+    ensemble = Ensemble(small(), [0, 1], torch.device("cpu"))
+    stepper = Stepper(method, ensemble.parameters, 4)
+    seen = []
+    for _ in range(7):
+        ensemble.backward(ensemble.epoch(0)[0])
+        stepper.step()
+        seen.append({group["lr"] for group in stepper._groups})
+        states = stepper.states()
+        stepper = Stepper(method, ensemble.parameters, 4)
+        stepper.load(states)
+    full = {0.5, 0.3} if kind == "muon" else {0.5}
+    assert seen == [{rate * share for rate in full} for share in (0, 0.25, 0.5, 0.75, 1, 1, 1)]

@@ -215,6 +215,45 @@ def test_no_learning_rate_breaks_the_sweep(tmp_path: Path, method: str, lr: str)
     assert [(one.next_epoch, one.diverged) for one in again] == [(one.next_epoch, one.diverged) for one in done]
 
 
+# memory
+
+
+@pytest.mark.parametrize("at", [0, 1, 7])
+@pytest.mark.parametrize("room", [1, 2])
+def test_out_of_memory_splits_the_seeds_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, room: int
+) -> None:
+    """With place for `room` seeds from epoch `at` on, and records on the disk that no checkpoint vouches for."""
+    monkeypatch.setattr(sweep, "SAVE_EVERY", 1e9)
+    plain = train_of_sweep = sweep.train
+
+    def train_with_little_memory(ensemble: Any, *arguments: Any) -> Iterator[Any]:
+        for epoch in plain(ensemble, *arguments):
+            if epoch.number >= at and len(ensemble.seeds) > room:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            yield epoch
+
+    monkeypatch.setattr(sweep, "train", train_with_little_memory)
+    notes = Notes()
+    stop = Stop(threshold=1.0, epochs=12, past=0)
+    broken = train(tmp_path / "broken", stop, listener=notes)
+    assert [each.next_epoch for each in broken] == [12, 12, 12]
+    assert "half as many" in notes.notes[0]
+    monkeypatch.setattr(sweep, "train", train_of_sweep)
+    for one, other in zip(broken, train(tmp_path / "whole", stop), strict=True):
+        assert one.curve == pytest.approx(other.curve, abs=1e-9)
+        assert len(Store(tmp_path / "broken").find(one.run).timings) == 12
+
+
+def test_out_of_memory_with_one_seed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any) -> Iterator[Any]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(sweep, "train", never)
+    with pytest.raises(torch.OutOfMemoryError):
+        train(tmp_path, seeds=[0])
+
+
 # listeners
 
 
@@ -225,6 +264,7 @@ class Notes(Silent):
         self.begun: list[list[int]] = []
         self.epochs: list[tuple[int, int]] = []
         self.ended: list[list[int]] = []
+        self.notes: list[str] = []
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         self.begun.append([progress.run.seed for progress in runs])
@@ -235,6 +275,9 @@ class Notes(Silent):
 
     def ends(self, runs: Sequence[Progress]) -> None:
         self.ended.append([progress.run.seed for progress in runs])
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def test_listeners_are_told_of_every_epoch_and_end(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from toy import loss_of, network
 
 import egalitarian as eg
-from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Site, sketch_seed
+from egalitarian.sketches import sketch_seed
+from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Site
 
 TABLE: dict[str, Any] = {
     "Polar": eg.Polar(),

@@ -110,6 +110,9 @@ class Display:
                 if not self._console.is_terminal:
                     self._console.print(f"  seed {run.run.seed}: {outcome}")
 
+    def note(self, text: str) -> None:
+        self._console.print(f"  [yellow]{escape(text)}[/yellow]")
+
     def _open(self, runs: Sequence[Progress], stop: Stop) -> None:
         """A bar and a curve for these seeds, with what is known of them; those that have left count at their last."""
         first = runs[0]
@@ -199,6 +202,8 @@ class TensorBoard:
         for progress in runs:
             self._writers[progress.run.id].close()
 
+    def note(self, text: str) -> None: ...
+
 
 class Several:
     """Listeners side by side."""
@@ -221,3 +226,7 @@ class Several:
     def ends(self, runs: Sequence[Progress]) -> None:
         for listener in self._listeners:
             listener.ends(runs)
+
+    def note(self, text: str) -> None:
+        for listener in self._listeners:
+            listener.note(text)

@@ -41,6 +41,8 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 class Optimizer(Protocol):
     """What a method needs of an optimizer, stacked or one per seed."""
 
+    @property
+    def groups(self) -> list[dict[str, Any]]: ...
     def step(self) -> None: ...
     def state(self, seed: int) -> State: ...
     def load(self, states: Sequence[State]) -> None: ...
@@ -49,7 +51,7 @@ class Optimizer(Protocol):
 class Stepper:
     """All that moves the weights of one method: decay in the loss, transforms, optimizers."""
 
-    def __init__(self, method: spec.Method, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, method: spec.Method, parameters: Mapping[str, Tensor], warmup: int = 0) -> None:
         self._parameters, self._method = parameters, method
         self._plan = _plan(method, parameters)
         hidden = method.hidden or method.optim
@@ -59,8 +61,13 @@ class Stepper:
         self._decays = {name: of[name].weight_decay for name in weights} if method.decay == "loss" else {}
         outside = {name: 0.0 if method.decay == "loss" or name not in weights else of[name].weight_decay for name in of}
         self._optimizers = _optimizers(parameters, of, outside)
+        self._rates = [(group, group["lr"]) for group in self._groups]
+        self.warmup = warmup
+        """Steps in which the learning rates rise."""
         self.count = 0
         """Steps so far."""
+        self.sketches = eg.Sketches()
+        """What is random in a recorded step."""
         self._attachment = self._attach(method) if method.transform else None
 
     @property
@@ -87,8 +94,12 @@ class Stepper:
                 parameter.grad.add_(parameter.detach(), alpha=decay)
 
     def step(self) -> None:
-        for optimizer in self._optimizers:
-            optimizer.step()
+        if self.count <= self.warmup:
+            for group, rate in self._rates:
+                group["lr"] = rate * min(1.0, self.count / self.warmup) if self.warmup else rate
+        with self.sketches.kept():
+            for optimizer in self._optimizers:
+                optimizer.step()
         self.stepped()
 
     def stepped(self) -> None:
@@ -96,10 +107,14 @@ class Stepper:
         self.count += 1
 
     @property
-    def repeatable(self) -> bool:
-        """Whether a step is the same operations every time, with nothing remembered outside the parameters."""
-        plain = all(isinstance(each, Stacked) and each.is_plain_sgd for each in self._optimizers)
-        return plain and all(isinstance(link, spec.Polar | spec.NeuronNorm) for link in self._method.transform)
+    def waits(self) -> str:
+        """What in a step must wait for the device, so that it cannot be recorded; empty where nothing does."""
+        for link in self._method.transform:
+            if isinstance(link, spec.Natural):
+                return "the natural gradient takes an SVD"
+            if isinstance(link, spec.LowRankPolar) and (link.oversample or (link.share or 1) < 1):
+                return "an oversampled or adaptive rank takes an SVD"
+        return ""
 
     def observe(self, accuracy: Tensor) -> None:
         """One test accuracy per seed, at an epoch's end."""
@@ -112,9 +127,14 @@ class Stepper:
     def load(self, states: Sequence[State]) -> None:
         for place, optimizer in enumerate(self._optimizers):
             optimizer.load([_below(state, f"optim.{place}.") for state in states])
+        self._rates = [(group, rate) for (_, rate), group in zip(self._rates, self._groups, strict=True)]
+        self.count = int(states[0].get("count", states[0].get("egd.step", torch.tensor(0))))
         if self._attachment is not None:
-            self.count = int(states[0]["egd.step"])
             self._attachment.load_state_dict(self._attachment_state([_below(state, "egd.") for state in states]))
+
+    @property
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for each in self._optimizers for group in each.groups]
 
     def _attach(self, method: spec.Method) -> eg.Attachment:
         on = self._plan.taken[0].parameter
@@ -131,7 +151,7 @@ class Stepper:
         return len(next(iter(self._parameters.values())))
 
     def _state(self, seed: int) -> State:
-        state: State = {}
+        state: State = {"count": torch.tensor(self.count)}
         for place, optimizer in enumerate(self._optimizers):
             state |= {f"optim.{place}.{key}": value for key, value in optimizer.state(seed).items()}
         if self._attachment is not None:
@@ -176,9 +196,8 @@ class Stacked:
         self.optimizer.step()
 
     @property
-    def is_plain_sgd(self) -> bool:
-        groups = self.optimizer.param_groups
-        return isinstance(self.optimizer, torch.optim.SGD) and not any(group["momentum"] for group in groups)
+    def groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
 
     def state(self, seed: int) -> State:
         saved = self.optimizer.state_dict()["state"]
@@ -206,6 +225,10 @@ class PerSeed:
         self._stacks = parameters
         self._leaves = {name: [leaf.requires_grad_() for leaf in p.detach().unbind()] for name, p in parameters.items()}
         self._optimizers = [build(leaves) for leaves in zip(*self._leaves.values(), strict=True)]
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
 
     def step(self) -> None:
         for name, stack in self._stacks.items():
@@ -263,7 +286,7 @@ def _stacked(
     groups: list[dict[str, Any]] = []
     members: list[list[str]] = []
     for name, parameter in parameters.items():
-        options = {**_options(of[name]), "weight_decay": decay[name]}
+        options = {**_options(of[name], parameter.device), "weight_decay": decay[name]}
         place = next((place for place, group in enumerate(groups) if options.items() <= group.items()), None)
         if place is None:
             groups.append({**options, "params": [parameter]})
@@ -274,12 +297,13 @@ def _stacked(
     return Stacked([name for names in members for name in names], OPTIMIZERS[kind](groups))
 
 
-def _options(optim: spec.Optim) -> dict[str, Any]:
+def _options(optim: spec.Optim, device: torch.device) -> dict[str, Any]:
     if optim.optimizer == "sgd":
         return {"lr": optim.lr, "momentum": optim.momentum, "nesterov": optim.nesterov}
+    capturable = {"capturable": True} if device.type == "cuda" else {}
     if optim.optimizer == "rmsprop":
-        return {"lr": optim.lr, "momentum": optim.momentum}
-    return {"lr": optim.lr, "betas": optim.betas}
+        return {"lr": optim.lr, "momentum": optim.momentum, **capturable}
+    return {"lr": optim.lr, "betas": optim.betas, **capturable}
 
 
 def _muon(optim: spec.Optim, decay: float, leaves: Sequence[Tensor]) -> torch.optim.Optimizer:

@@ -41,35 +41,44 @@ class Eager:
 
 
 class Recorded:
-    """Both halves as CUDA graphs: thousands of small operations are launched at once. The weights stay where they are."""
+    """Both halves as CUDA graphs: thousands of small operations are launched at once. The weights stay where they are.
 
-    def __init__(self, ensemble: Ensemble, stepper: Stepper, chosen: Tensor) -> None:
+    The first steps are carried out one by one: what a step remembers has its memory then, and learning rates have risen.
+    """
+
+    def __init__(self, ensemble: Ensemble, stepper: Stepper) -> None:
         self._eager, self._stepper = Eager(ensemble, stepper), stepper
-        self._chosen = chosen.clone()
-        before = [parameter.detach().clone() for parameter in ensemble.parameters.values()]
-        count = stepper.count
-        _warm_up(self._both)
-        self._gradients = record(lambda: self._eager.gradients(self._chosen))
-        self._update = record(self._eager.update)
-        stepper.count = count
-        with torch.no_grad():
-            for parameter, value in zip(ensemble.parameters.values(), before, strict=True):
-                parameter.copy_(value)
+        self._first = max(WARM_UP, stepper.warmup - stepper.count)
+        self._chosen: Tensor | None = None
+        self._gradients = self._update = torch.cuda.CUDAGraph()
 
     def gradients(self, chosen: Tensor) -> None:
-        if chosen.shape == self._chosen.shape:
-            self._chosen.copy_(chosen)
+        if self._first:
+            aside(lambda: self._eager.gradients(chosen))
+            return
+        if self._chosen is None:
+            self._record(chosen)
+        if chosen.shape == self._chosen.shape:  # type: ignore[union-attr]
+            self._chosen.copy_(chosen)  # type: ignore[union-attr]
             self._gradients.replay()
         else:  # an epoch's last, incomplete batch
             self._eager.gradients(chosen)
 
     def update(self) -> None:
+        if self._first:
+            aside(self._eager.update)
+            self._first -= 1
+            return
+        self._stepper.sketches.draw(self._stepper.count)
         self._update.replay()
         self._stepper.stepped()
 
-    def _both(self) -> None:
-        self._eager.gradients(self._chosen)
-        self._eager.update()
+    def _record(self, chosen: Tensor) -> None:
+        places = self._chosen = chosen.clone()
+        count = self._stepper.count
+        self._gradients = record(lambda: self._eager.gradients(places))
+        self._update = record(self._eager.update)
+        self._stepper.count = count  # nothing has been done yet
 
 
 def record(what: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -82,7 +91,8 @@ def record(what: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 def recorded(what: Callable[[], T]) -> Callable[[], T]:
     """The same call as a graph: it gives back the same tensors every time, filled anew."""
-    _warm_up(what)
+    for _ in range(WARM_UP):
+        aside(what)
     given: list[T] = []
     graph = record(lambda: given.append(what()))
 
@@ -93,13 +103,12 @@ def recorded(what: Callable[[], T]) -> Callable[[], T]:
     return again
 
 
-def _warm_up(what: Callable[[], object]) -> None:
+def aside(what: Callable[[], object]) -> None:
     """On a stream of its own that waits for all that was asked for before, and is waited for."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
-            what()
+        what()
     torch.cuda.current_stream().wait_stream(side)
 
 
@@ -107,15 +116,13 @@ def why_eager(ensemble: Ensemble, stepper: Stepper) -> str:
     """Why a step cannot be recorded; empty where it can."""
     if ensemble.device.type != "cuda":
         return "no GPU"
-    if not stepper.repeatable:
-        return "the method remembers something between steps"
     if ensemble.precision == torch.float64:
         return "float64 takes an SVD"
-    return ""
+    return stepper.waits
 
 
 def steps_for(ensemble: Ensemble, stepper: Stepper) -> Steps:
     """Recorded where that can be done."""
     if why_eager(ensemble, stepper):
         return Eager(ensemble, stepper)
-    return Recorded(ensemble, stepper, ensemble.choices(0)[0])
+    return Recorded(ensemble, stepper)

@@ -185,6 +185,9 @@ class Writer(Stored):
     def begin(self, checkpoint: Checkpoint | None, environment: Mapping[str, Any]) -> None:
         """Goes on after a checkpoint, or from nothing; what was recorded after it will be trained again."""
         path = self.folder / "records.jsonl"
+        if self._records is not None:  # begun before, in vain
+            self._records.close()
+            self._pending = {name: [] for name in self._pending}
         known = b"" if checkpoint is None else self.vouched(checkpoint)
         if checkpoint is None and path.exists() and path.stat().st_size:
             raise StoreError(

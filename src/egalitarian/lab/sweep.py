@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import signal
 import threading
@@ -84,6 +85,8 @@ class Listener(Protocol):
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None: ...
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None: ...
     def ends(self, runs: Sequence[Progress]) -> None: ...
+    def note(self, text: str) -> None:
+        """Something worth knowing has happened."""
 
 
 class Silent:
@@ -93,6 +96,7 @@ class Silent:
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None: ...
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None: ...
     def ends(self, runs: Sequence[Progress]) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 class Interrupted(Exception):  # noqa: N818  # not an error: somebody asked
@@ -127,8 +131,13 @@ def sweep(
         if done := [progress for progress in known.values() if progress.done(stop)]:
             listener.stored(done, stop)
         try:
-            for company in _companies([known[seed] for seed in writers if not known[seed].done(stop)]):
-                _train_company(company, writers, stop, device, listener)
+            companies = _companies([known[seed] for seed in writers if not known[seed].done(stop)])
+            while companies:
+                company = companies.pop(0)
+                if not _fits(company, writers, stop, device, listener):
+                    again = _look_up({each.run.seed: each.run for each in company}, store, stop)
+                    known |= again
+                    companies = _halves([each for each in again.values() if not each.done(stop)]) + companies
         except Interrupted as interrupted:
             interrupted.runs = [known[seed] for seed in seeds]
             raise
@@ -139,7 +148,7 @@ def rehearse(experiment: Experiment, method: str, seed: int) -> None:
     """One step of one seed, kept nowhere: what cannot work is told before anything is made or trained for hours."""
     try:
         ensemble = Ensemble(experiment, [seed], torch.device("cpu"))
-        stepper = Stepper(experiment.method(method), ensemble.parameters)
+        stepper = Stepper(experiment.method(method), ensemble.parameters, experiment.training.warmup)
         ensemble.backward(ensemble.epoch(0)[0])
         stepper.add_decay()
         stepper.step()
@@ -170,6 +179,28 @@ def _look_up(runs: dict[int, Run], store: Store, stop: Stop) -> dict[int, Progre
         for record in stored[seed].records(checkpoint) if checkpoint else ():
             known[seed].take(record, stop.threshold)
     return known
+
+
+def _fits(
+    company: list[Progress], writers: dict[int, Writer], stop: Stop, device: torch.device, listener: Listener
+) -> bool:
+    """Trains the company to its end; False where the GPU's memory is too small for so many at once."""
+    try:
+        _train_company(company, writers, stop, device, listener)
+        return True
+    except torch.OutOfMemoryError:
+        if len(company) == 1:
+            raise
+        listener.note(f"out of GPU memory with {len(company)} seeds at once: going on with half as many")
+    gc.collect()  # what the failed attempt held
+    torch.cuda.empty_cache()
+    return False
+
+
+def _halves(company: list[Progress]) -> list[list[Progress]]:
+    """Each half by itself; and those of a half that are at the same epoch."""
+    middle = (len(company) + 1) // 2
+    return [part for half in (company[:middle], company[middle:]) for part in _companies(half)]
 
 
 def _companies(waiting: list[Progress]) -> list[list[Progress]]:
@@ -231,7 +262,7 @@ def _until_enough_are_done(
     """The states of all seeds once some are done, or somebody wants to stop; each saved as it was when it was done."""
     first = company[0].run
     ensemble = Ensemble(first.experiment, [progress.run.seed for progress in company], device)
-    stepper = Stepper(first.method, ensemble.parameters)
+    stepper = Stepper(first.method, ensemble.parameters, first.experiment.training.warmup)
     own = [writers[progress.run.seed] for progress in company]
     everybody = range(len(company))
     if states is None:

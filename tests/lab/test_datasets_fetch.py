@@ -36,6 +36,7 @@ from webserver import (
     tar_of,
 )
 
+from egalitarian.lab.datasets import unpack
 from egalitarian.lab.datasets.cifar10 import cifar10_test
 from egalitarian.lab.datasets.download import Patience
 from egalitarian.lab.datasets.fetch import fetch
@@ -168,6 +169,12 @@ def test_corrupt_bytes_are_discarded_and_fetched_anew(
     assert "SHA-256 .* instead of .*; what came is discarded" in heard
 
 
+def test_after_corrupt_bytes_every_byte_is_new(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
+    server.plan(TAR, cuts(9000), corrupts, cuts(6000))
+    fetch(cifar, tmp_path, patience=replace(HASTE, tries=2))
+    assert is_complete(cifar, tmp_path)
+
+
 def test_a_corrupting_source_is_tried_twice_and_nothing_is_left(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     server.plan(TAR, corrupts)
     with pytest.raises(DataError, match=r"must be fetched whole, got: .*other bytes"):
@@ -212,11 +219,18 @@ def test_a_server_without_ranges_begins_anew(server: Loopback, cifar: Dataset, t
     server.plan(TAR, cuts(5000), no_ranges)
     fetch(cifar, tmp_path, heard, HASTE)
     assert "cannot go on in the middle: from the beginning" in heard
+    assert ranges(server) == [None, "bytes=5000-"]
     assert is_complete(cifar, tmp_path)
 
 
 def test_a_server_need_not_tell_the_length(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     server.plan(TAR, no_length)
+    fetch(cifar, tmp_path, patience=HASTE)
+    assert is_complete(cifar, tmp_path)
+
+
+def test_bytes_after_the_archive_are_not_taken(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
+    server.plan(TAR, lambda handler, content: no_length(handler, content + b"and more"))
     fetch(cifar, tmp_path, patience=HASTE)
     assert is_complete(cifar, tmp_path)
 
@@ -324,12 +338,17 @@ def with_archive(cifar: Dataset, server: Loopback, members: dict[str, bytes]) ->
     return replace(cifar, archives=(made,))
 
 
-def test_an_archive_with_other_files_places_none(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
+def test_an_archive_with_other_files_places_none(
+    server: Loopback, cifar: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
     batches = {f"cifar-10-batches-bin/{name}": content for name, content in cifar_batches().items()}
     first = "cifar-10-batches-bin/data_batch_1.bin"
-    wrong = {**batches, first: bytes(10_000_000)}  # far too long: only what is looked for is ever unpacked
-    with pytest.raises(DataError, match="must be the official file, got other bytes"):
+    wrong = {**batches, first: bytes(10_000_000)}
+    with monkeypatch.context() as patched, pytest.raises(DataError, match="must be the official file, got other bytes"):
+        patched.setattr(unpack, "write", lambda file, block, path: written.append(len(block)))
         fetch(with_archive(cifar, server, wrong), tmp_path, patience=HASTE)
+    assert sum(written) == cifar.files[0].size + 1  # however much there is
     assert list((tmp_path / "cifar-10-batches-bin").iterdir()) == []
     del batches[first]
     with pytest.raises(DataError, match="an archive without"):

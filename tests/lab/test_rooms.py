@@ -28,10 +28,13 @@ ROOMS: dict[str, set[str]] = {
     "listeners": {"store", "sweep", "textplot"},
     "picture": {"grok", "report", "spec", "store"},
     "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "sweep"},
-    "cli": {"bench", "catalog", "choices", "grok", "listeners", "picture", "report", "settings", "shows", "store", "sweep"},
-}
+    "shelf": {"datasets", "settings", "shows"},
+    "cli": {
+        "bench", "catalog", "choices", "datasets", "grok", "listeners", "picture", "report", "settings", "shelf", "shows",
+        "store", "sweep",
+    },
+}  # fmt: skip
 PACKAGES: dict[str, set[str]] = {
-    "datasets": {"datasets"},
     "tasks": {"datasets", "settings", "spec", "tasks"},
     "models": {"models", "settings", "spec", "tasks"},
 }
@@ -90,6 +93,13 @@ def test_the_theory_needs_only_numpy_and_scipy(file: Path) -> None:
     outside = {name.split(".")[0] for name in imported(file)} - set(sys.stdlib_module_names)
     assert rooms(file) <= {"theory"}
     assert outside <= {"numpy", "scipy", "egalitarian"}
+
+
+@pytest.mark.parametrize("file", sorted((LAB / "datasets").glob("*.py")), ids=lambda file: file.stem)
+def test_the_data_sets_need_only_torch(file: Path) -> None:
+    outside = {name.split(".")[0] for name in imported(file)} - set(sys.stdlib_module_names)
+    assert rooms(file) <= {"datasets"}
+    assert outside <= {"torch", "egalitarian"}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(LAB)))

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from egalitarian import __version__
-from egalitarian.lab import catalog, choices, shows
+from egalitarian.lab import catalog, choices, shelf, shows
+from egalitarian.lab.datasets.files import DataError, default_folder
 from egalitarian.lab.grok import Shown, compare
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.settings import SpecError
@@ -237,6 +238,36 @@ def bench(
             raise typer.Exit(130)
 
 
+@app.command()
+def data(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="mnist, cifar-10; default: both.")] = None,
+    get: Annotated[bool, typer.Option("--fetch", help="Get what is missing or corrupt.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--data", envvar="EGALITARIAN_DATA", help="Folder of the data; default: ~/.cache/egalitarian."),
+    ] = None,
+) -> None:
+    """The data sets: which files are there and right, which are missing, and how to get them.
+
+    --fetch downloads from the official sources, goes on where it was stopped, and checks every byte; a corrupt file is
+    kept beside as NAME.corrupt. Ends with 1 when a fetch fails or a file is corrupt.
+    """
+    console = Console(highlight=False)
+    place, sets = (folder or default_folder()).expanduser(), shelf.chosen(names or ())
+    looked = shelf.look(sets, place)
+    failed = False
+    if get:
+        try:
+            failed = not shelf.fetched(console, sets, place)
+        except KeyboardInterrupt:
+            print("Stopped; what has come is kept, and the same command goes on from there.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        looked = shelf.look(sets, place)
+    shelf.say(console, looked, place)
+    if failed or not shelf.all_usable(looked):
+        raise typer.Exit(1)
+
+
 @app.callback(invoke_without_command=True)
 def main_options(
     version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
@@ -258,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped at once; what the last checkpoint holds is stored, and the same command goes on.", file=sys.stderr)
         return 130
-    except (StoreError, ImportError, ValueError, OSError) as error:
+    except (StoreError, DataError, ImportError, ValueError, OSError) as error:
         print(f"egalitarian: {error}", file=sys.stderr)
         return 2
     return 0

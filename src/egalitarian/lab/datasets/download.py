@@ -22,7 +22,7 @@ from egalitarian.lab.datasets.files import Archive, DataError, inspect, write, w
 AT_ONCE = 1 << 18
 """Bytes read at most before they are written and shown."""
 COME_AGAIN = (408, 425, 429)
-"""Refusals of the request that are not for ever."""
+"""Refusals of the request that are not for good."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Patience:
 
     timeout: float = 30.0
     """Seconds for an answer, and for each next byte."""
-    tries: int = 6
+    tries: int = 4
     """How many in a row may bring nothing new."""
     pause: float = 1.0
-    """Seconds after the first of these; after the second twice as many, and so on."""
+    """Seconds before a source is asked again, times how many there were."""
 
 
 class Listener(Protocol):
@@ -78,8 +78,9 @@ def download(folder: Path, archive: Archive, listener: Listener, patience: Patie
     sources, failures, doubts = deque(archive.urls), dict[str, str](), Counter[str]()
     best, idle = _size(path), 0
     while sources and idle < patience.tries:
-        time.sleep(patience.pause * idle)
         url = sources.popleft()
+        if url in failures:
+            time.sleep(patience.pause * idle)
         try:
             _turn(url, folder, part, listener, patience.timeout)
             return path

@@ -345,9 +345,10 @@ def test_an_archive_with_other_files_places_none(
     batches = {f"cifar-10-batches-bin/{name}": content for name, content in cifar_batches().items()}
     first = "cifar-10-batches-bin/data_batch_1.bin"
     wrong = {**batches, first: bytes(10_000_000)}
-    with monkeypatch.context() as patched, pytest.raises(DataError, match="must be the official file, got other bytes"):
+    with monkeypatch.context() as patched:
         patched.setattr(unpack, "write", lambda file, block, path: written.append(len(block)))
-        fetch(with_archive(cifar, server, wrong), tmp_path, patience=HASTE)
+        with pytest.raises(DataError, match="must be the official file, got other bytes"):
+            fetch(with_archive(cifar, server, wrong), tmp_path, patience=HASTE)
     assert sum(written) == cifar.files[0].size + 1  # however much there is
     assert list((tmp_path / "cifar-10-batches-bin").iterdir()) == []
     del batches[first]

@@ -24,6 +24,13 @@ CPU = torch.device("cpu")
 DOUBLE = "training.precision=float64"
 MODULAR = ("task.modulus=7", "model.width=16", "training.batch=8")
 PARITY = ("task.bits=10", "task.train_size=40", "task.test_size=30", "model.width=12", "training.batch=8")
+MNIST = ("task.train_size=40", "model.widths=[12,10]", "training.batch=8", "training.passes=2")
+TRANSFORMER = ("task.modulus=7", "model.width=8", "model.heads=2", "training.batch=8")
+CIFAR = (
+    *("task.train_size=24", "task.test_size=10", "task.epochs=20"),
+    *("model.channels=[3,4,4]", "model.width=8", "training.batch=8"),
+)
+SMALLER = {"parity": PARITY, "mnist": MNIST, "transformer": TRANSFORMER, "cifar": CIFAR}
 GROKS = ("task.bits=4", "task.train_size=32", "task.test_size=30", "model.width=16", "optim.lr=0.05")
 RANK = 5
 OPTIMS: dict[str, tuple[str, ...]] = {
@@ -50,8 +57,8 @@ State = dict[str, Tensor]
 
 @cache
 def small(name: str = "addition-97", *changes: str, methods: tuple[str, ...] = ()) -> Experiment:
-    """The experiment with less of everything. Three steps per epoch, or five; ranks that fit."""
-    loaded = catalog.load(name, [*(PARITY if name.startswith("parity") else MODULAR), *changes], methods)
+    """The experiment with less of everything. Three to ten steps per epoch; ranks that fit."""
+    loaded = catalog.load(name, [*SMALLER.get(name.partition("-")[0], MODULAR), *changes], methods)
     return loaded.replace(methods={name: _lowered(method) for name, method in loaded.methods.items()})
 
 

@@ -22,6 +22,7 @@ from egalitarian.lab.spec import Experiment, Method, Optim, Run
 LAB = Path(egalitarian.lab.__file__).parent
 TABLES = json.loads((Path(__file__).parent / "data" / "tables.json").read_text())
 TEXT_READ_LITERALLY = ("addition-97-decay-outside", "parity-2-hinge", "parity-3-hinge", "parity-4-hinge")
+IN_STEPS, BY_TRAIN_ACCURACY = TABLES.pop("steps"), TABLES.pop("mean_train_accuracy")
 NOT_SETTINGS = ("title", "by_default")
 
 
@@ -43,6 +44,7 @@ def test_the_experiments_are_those_of_the_paper_in_its_order() -> None:
         *("addition-79", "addition-97", "addition-97-decay-outside", "addition-127"),
         *("multiplication-79", "multiplication-97", "multiplication-127"),
         *("parity-2", "parity-2-hinge", "parity-3", "parity-3-hinge", "parity-4", "parity-4-hinge"),
+        *("mnist", "transformer", "cifar-shuffle-1", "cifar-shuffle-3", "cifar-shuffle-4", "cifar-shuffle-9"),
     ]
 
 
@@ -58,7 +60,7 @@ def test_every_experiment_loads(name: str) -> None:
     experiment = catalog.load(name)
     assert experiment.name == name
     assert experiment.title
-    assert {"sgd", "egd", "column-norm"} <= set(experiment.methods)
+    assert set(TABLES.get(name, {}) or IN_STEPS.get(name, {}) or BY_TRAIN_ACCURACY.get(name, {})) <= set(experiment.methods)
     assert set(experiment.claims) <= set(experiment.methods)
     assert all(method.title for method in experiment.methods.values())
 
@@ -85,6 +87,62 @@ def test_settings_are_those_of_the_recipes(name: str) -> None:
         assert (own.optim.lr, own.optim.weight_decay, own.decay) == (lr, decay, "loss")
         assert own.until == (None if method == "sgd" else 0.95)
         assert own.targets == ("hidden.weight",)
+
+
+def optims(experiment: Experiment) -> dict[str, tuple[float, float]]:
+    """(learning rate, weight decay) of the methods the paper has."""
+    return {
+        name: (experiment.method(name).optim.lr, experiment.method(name).optim.weight_decay) for name in experiment.claims
+    }
+
+
+def test_mnist_is_that_of_the_recipes() -> None:
+    experiment = catalog.load("mnist")
+    assert (experiment.task.kind, experiment.task.train_size) == ("mnist", 1000)
+    assert (experiment.model.kind, experiment.model.widths, experiment.model.scale) == ("layers", (200, 200), 8)
+    assert (experiment.training.loss, experiment.training.batch) == ("one-hot-squared-error", 200)
+    steps = experiment.training.passes * experiment.task.train_size // experiment.training.batch
+    assert (steps, experiment.measure.threshold) == (100, 0.85)
+    assert {steps * method.epochs for method in experiment.methods.values()} == {100_000}
+    assert optims(experiment) == {name: (1e-3, 0.01 if name == "adamw" else 2.0) for name in experiment.claims}
+    assert experiment.method("adamw-decay") == experiment.method("adamw").replace(
+        title="AdamW, the same decay", optim=experiment.method("egd").optim
+    )
+    for method in map(experiment.method, experiment.claims):
+        assert (method.optim.optimizer, method.decay, method.decayed) == ("adamw", "decoupled", "all")
+        assert method.targets == ("layers.*.weight",)
+    assert experiment.method("grokfast-ema").transform == (spec.GrokfastEMA(alpha=0.8, lamb=0.1),)
+
+
+def test_the_transformer_is_that_of_the_recipes() -> None:
+    experiment = catalog.load("transformer")
+    assert (experiment.task.operation, experiment.task.modulus, experiment.task.train_size) == ("*", 97, 97 * 96 // 2)
+    model = experiment.model
+    assert (model.kind, model.depth, model.width, model.heads) == ("transformer", 2, 128, 4)
+    assert (experiment.training.batch, experiment.training.drop_last, experiment.training.warmup) == (512, False, 10)
+    assert optims(experiment) == {name: (1e-3, 0.0 if name == "adam" else 0.005) for name in experiment.claims}
+    assert experiment.method("adam-decay").optim == experiment.method("egd").optim
+    for method in map(experiment.method, experiment.claims):
+        assert (method.optim.optimizer, method.optim.betas) == ("adam", (0.9, 0.98))
+        assert (method.decay, method.decayed) == ("coupled", "all")
+        assert method.targets == ("blocks.*.up.weight", "blocks.*.down.weight")
+    assert experiment.method("egd-first").targets == ("blocks.0.up.weight",)
+    assert experiment.method("adam").epochs == 6500
+    assert experiment.method("grokfast-ema").transform == (spec.GrokfastEMA(alpha=0.98, lamb=2.0),)
+
+
+@pytest.mark.parametrize("shuffles", [1, 3, 4, 9])
+def test_shuffled_cifar_is_that_of_the_recipes(shuffles: int) -> None:
+    experiment = catalog.load(f"cifar-shuffle-{shuffles}")
+    task, model = experiment.task, experiment.model
+    assert (task.kind, task.train_size, task.shuffles, task.epochs) == ("cifar-10-shuffled", 10_000, shuffles, 100)
+    assert (model.kind, model.channels, model.width) == ("cnn", (32, 64, 64), 512)
+    assert (experiment.training.batch, experiment.measure.threshold) == (256, 1)
+    assert optims(experiment) == dict.fromkeys(experiment.claims, (0.00025, 0.0))
+    for name, method in experiment.methods.items():
+        assert method.optim.optimizer == name.removesuffix("-egd")
+        assert method.targets == ("conv.*.weight", "hidden.weight")
+        assert (method.epochs, bool(method.transform)) == (100, name.endswith("-egd"))
 
 
 # sources
@@ -114,9 +172,10 @@ def keys(experiment: Experiment) -> list[str]:
 def test_every_setting_has_a_source(name: str) -> None:
     experiment = catalog.load(name)
     found = keys(experiment)
-    assert {"task.name", "model.width", "training.precision", "measure.past", "methods.egd.optim.lr"} <= set(found)
-    assert {f"methods.egd.{part}" for part in ("targets", "decay", "until", "epochs", "hidden")} <= set(found)
-    assert "methods.egd.transform.0.name" in found
+    egd = "adam-egd" if name.startswith("cifar") else "egd"
+    assert {"task.name", "model.name", "training.precision", "measure.past", f"methods.{egd}.optim.lr"} <= set(found)
+    assert {f"methods.{egd}.{part}" for part in ("targets", "decay", "until", "epochs", "hidden")} <= set(found)
+    assert f"methods.{egd}.transform.0.name" in found
     assert [key for key in found if not experiment.source(key).strip()] == []
 
 
@@ -153,8 +212,25 @@ def test_claims_are_the_papers_number_by_number(name: str) -> None:
     assert said == expected
 
 
+@pytest.mark.parametrize("name", IN_STEPS)
+def test_claims_in_steps_are_the_papers_number_by_number(name: str) -> None:
+    claims = catalog.load(name).claims
+    said = {
+        method: [claim.steps, claim.seconds, claim.ms_per_step, claim.final_accuracy] for method, claim in claims.items()
+    }
+    assert said == IN_STEPS[name]
+
+
+@pytest.mark.parametrize("name", BY_TRAIN_ACCURACY)
+def test_claims_of_train_accuracy_are_the_papers_number_by_number(name: str) -> None:
+    claims = catalog.load(name).claims
+    said = {method: claim.mean_train_accuracy for method, claim in claims.items()}
+    assert said == pytest.approx({method: percent / 100 for method, percent in BY_TRAIN_ACCURACY[name].items()})
+
+
 def test_every_experiment_of_the_papers_tables_is_there() -> None:
-    assert set(TABLES) - {"source", "gains"} == set(catalog.names()) - set(TEXT_READ_LITERALLY)
+    tables = {*TABLES, *IN_STEPS, *BY_TRAIN_ACCURACY} - {"source", "gains"}
+    assert tables == set(catalog.names()) - set(TEXT_READ_LITERALLY)
 
 
 @pytest.mark.parametrize("name", TEXT_READ_LITERALLY)
@@ -205,7 +281,8 @@ def settings_given(file: Path, names: Sequence[str]) -> Iterator[tuple[int, str]
 
 
 def test_numbers_of_the_paper_sit_in_no_python_file() -> None:
-    rows = [row for name, table in TABLES.items() if name not in ("source", "gains") for row in table.values()]
+    tables = [table for name, table in TABLES.items() if name not in ("source", "gains")] + list(IN_STEPS.values())
+    rows = [row for table in tables for row in table.values()]
     # of the rest one cannot tell: 62 epochs, or 30.6 ms, may well be something else
     paper = {number for row in rows for number in row[:1] if number and number > 1000} | {0.0416239, 0.0230841}
     assert 5392 in paper

@@ -16,8 +16,6 @@ ROOMS: dict[str, set[str]] = {
     "textplot": set(),
     "choices": {"settings"},
     "environment": set(),
-    "tasks": {"settings", "spec"},
-    "models": {"settings", "spec", "tasks"},
     "catalog": {"models", "settings", "spec", "tasks"},
     "methods": {"settings", "spec"},
     "measure": {"tasks"},
@@ -36,6 +34,10 @@ ROOMS: dict[str, set[str]] = {
         "store", "sweep",
     },
 }  # fmt: skip
+PACKAGES: dict[str, set[str]] = {
+    "tasks": {"datasets", "settings", "spec", "tasks"},
+    "models": {"models", "settings", "spec", "tasks"},
+}
 BENCH = {
     "bench", "catalog", "ensemble", "environment", "measure", "methods", "report", "settings", "spec", "steps", "tasks",
 }  # fmt: skip
@@ -69,6 +71,11 @@ def test_every_room_has_a_rule() -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_go_one_way(room: str) -> None:
     assert rooms(LAB / f"{room}.py") <= ROOMS[room]
+
+
+@pytest.mark.parametrize("file", [file for package in PACKAGES for file in sorted((LAB / package).glob("*.py"))], ids=str)
+def test_imports_of_packages_go_one_way(file: Path) -> None:
+    assert rooms(file) <= PACKAGES[file.parent.name]
 
 
 @pytest.mark.parametrize("file", sorted((LAB / "report").glob("*.py")), ids=lambda file: file.stem)

@@ -13,7 +13,7 @@ from small import law
 from torch import Tensor
 
 from egalitarian.lab.settings import SpecError
-from egalitarian.lab.tasks import Modular, Parity, Task, is_prime, stream
+from egalitarian.lab.tasks import Modular, ModularSequence, Parity, Task, is_prime, stream
 
 PRIMES = [2, 3, 5, 7, 11, 13, 31, 97]
 seeds = st.integers(0, 2**31)
@@ -92,6 +92,22 @@ def test_shapes_are_what_the_network_is_built_for() -> None:
     assert int(data.train.labels.max()) < task.outputs
 
 
+# sequences
+
+
+@pytest.mark.parametrize(("operation", "first"), [("+", 0), ("-", 0), ("*", 1), ("/", 1)])
+def test_sequences_are_spelled_out_and_answered_as_python_does(operation: str, first: int) -> None:
+    task = ModularSequence(operation=operation, modulus=7)
+    data = task.build(3)
+    expected = {(a, 7, b, 8): answer for (a, b), answer in answers(operation, 7).items() if b >= first}
+    inputs = torch.cat([data.train.inputs, data.test.inputs]).tolist()
+    labels = torch.cat([data.train.labels, data.test.labels]).tolist()
+    assert dict(zip(map(tuple, inputs), labels, strict=True)) == expected
+    assert len(inputs) == len(expected) == task.pairs
+    assert len(data.train.labels) == task.pairs // 2
+    assert (task.features, task.outputs, task.tokens, task.looked_up) == (9, 9, 4, False)
+
+
 # parity
 
 
@@ -132,7 +148,11 @@ def test_more_secret_bits_than_bits_is_an_error() -> None:
 # seeds
 
 
-TASKS: dict[str, Task] = {"modular": Modular(operation="*", modulus=11), "parity": Parity(**PARITY)}
+TASKS: dict[str, Task] = {
+    "modular": Modular(operation="*", modulus=11),
+    "sequence": ModularSequence(operation="*", modulus=11),
+    "parity": Parity(**PARITY),
+}
 
 
 def tensors(task: Task, seed: int) -> list[Tensor]:

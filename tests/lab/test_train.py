@@ -23,6 +23,7 @@ NUMBERS = {
 }
 
 
+@pytest.mark.usefixtures("few_pictures")
 @pytest.mark.parametrize("name", catalog.names())
 def test_every_method_of_every_experiment_runs(name: str) -> None:
     experiment = small(name)

@@ -253,6 +253,6 @@ def _run_file(name: Any) -> str:
 
 
 def _order_of_the_paper(name: str) -> tuple[int, str]:
-    kinds = ("addition", "multiplication", "parity")
+    kinds = ("addition", "multiplication", "parity", "mnist", "transformer", "cifar")
     place = next((number for number, kind in enumerate(kinds) if name.startswith(kind)), len(kinds))
     return place, "-".join(part.zfill(4) if part.isdigit() else part for part in name.split("-"))

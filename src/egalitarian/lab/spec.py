@@ -1,6 +1,6 @@
 """An experiment as a frozen value: task, model, training, methods, measure, claims, and where each number comes from.
 
-No torch here. Tasks and models bring their own settings (`tasks.py`, `models.py`, or a user's file); `catalog.py` reads
+No torch here. Tasks and models bring their own settings (`tasks/`, `models/`, or a user's file); `catalog.py` reads
 them all from TOML.
 """
 
@@ -23,7 +23,7 @@ Loss = Literal["cross-entropy", "squared-error", "one-hot-squared-error", "hinge
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Kind):
-    """What is to be learnt. A kind of task is a subclass with a `build`; see `tasks.py`."""
+    """What is to be learnt. A kind of task is a subclass with a `build`; see `tasks/`."""
 
     code: str = setting("")
     """Of a user's own task: a digest of its file."""
@@ -31,7 +31,7 @@ class Task(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class Model(Kind):
-    """What learns it. A kind of model is a subclass with a `build`; see `models.py`."""
+    """What learns it. A kind of model is a subclass with a `start` and a `one`; see `models/`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +111,8 @@ class LowRankPolar(Transform, kind="lowrank-polar"):
     """One sketch for all steps, as in the authors' JAX code, instead of a new one for each."""
     share: float | None = setting(None, above=0, most=1)
     """An adaptive rank: the smallest, at most `rank`, that keeps this share of the squared singular values."""
+    cap: bool = setting(False)
+    """Whether a matrix with fewer directions than `rank` takes all it has, instead of being refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,68 @@
+"""A small convolutional network: convolutions that halve the image, one hidden layer, classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from egalitarian.lab.models.base import Model, Parameters, linear, torch_layer
+from egalitarian.lab.settings import SpecError, setting
+from egalitarian.lab.tasks import Task, stream
+
+KERNEL = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class CNN(Model, kind="cnn"):
+    """3 x 3 convolutions, each with ReLU and the maximum of 2 x 2, then W2 relu(W1 x + b1) + b2; the start is torch's."""
+
+    channels: tuple[int, ...] = setting(least=1)
+    """Of the convolutions."""
+    width: int = setting(least=1)
+    """Of the hidden layer."""
+
+    def start(self, task: Task, seed: int) -> dict[str, Tensor]:
+        channels, pixels = self._below(task)
+        draw = stream(seed, "init")
+        start: dict[str, Tensor] = {}
+        for place, above in enumerate(self.channels):
+            start |= torch_layer(f"conv.{place}", (above, channels, KERNEL, KERNEL), draw)
+            channels = above
+        start |= torch_layer("hidden", (self.width, channels * pixels), draw)
+        return start | torch_layer("output", (task.outputs, self.width), draw)
+
+    def one(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        for layer in self._convolutions:
+            values = F.conv2d(inputs, parameters[f"{layer}.weight"], parameters[f"{layer}.bias"], padding=KERNEL // 2)
+            inputs = F.max_pool2d(F.relu(values), 2)
+        hidden = F.relu(F.linear(inputs.flatten(1), parameters["hidden.weight"], parameters["hidden.bias"]))
+        return F.linear(hidden, parameters["output.weight"], parameters["output.bias"])
+
+    def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """A stack's channels side by side, (points, seeds * channels, height, width): one convolution in groups."""
+        seeds, points = inputs.shape[:2]
+        values = inputs.transpose(0, 1).flatten(1, 2)
+        for layer in self._convolutions:
+            weight, bias = (parameters[f"{layer}.{part}"].flatten(0, 1) for part in ("weight", "bias"))
+            values = F.conv2d(values, weight, bias, padding=KERNEL // 2, groups=seeds)
+            values = F.max_pool2d(values, 2).relu_()  # the other way round is the same, on four times the memory
+        values = values.view(points, seeds, -1).transpose(0, 1)
+        return linear("output", parameters, linear("hidden", parameters, values).relu_())
+
+    @property
+    def _convolutions(self) -> list[str]:
+        return [f"conv.{place}" for place in range(len(self.channels))]
+
+    def _below(self, task: Task) -> tuple[int, int]:
+        """Channels of the image; pixels of what the convolutions leave of it."""
+        if not task.image:
+            raise SpecError(f"task must be of images for model 'cnn', got {task.kind!r}; use 'cifar-10', or model 'layers'")
+        channels, height, width = task.image
+        left = (height >> len(self.channels)) * (width >> len(self.channels))
+        if not left:
+            raise SpecError(
+                f"channels must leave at least a pixel of {height} x {width}, got {len(self.channels)}; take some out"
+            )
+        return channels, left

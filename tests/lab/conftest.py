@@ -1,0 +1,23 @@
+"""What the lab's tests share."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pictures import write_cifar, write_mnist
+
+from egalitarian.lab.tasks import images
+
+
+@pytest.fixture
+def few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with small files that the tasks take for MNIST and CIFAR-10."""
+    folder = tmp_path / "data"
+    mnist, cifar = write_mnist(folder), write_cifar(folder)
+    monkeypatch.setenv("EGALITARIAN_DATA", str(folder))
+    monkeypatch.setattr(images, "mnist", partial(images.mnist, dataset=mnist))
+    monkeypatch.setattr(images, "cifar10", partial(images.cifar10, dataset=cifar))
+    monkeypatch.setattr(images, "cifar10_test", partial(images.cifar10_test, dataset=cifar))
+    return folder

@@ -37,7 +37,7 @@ FAST_LOW = 1e-3
 """The weakest direction, of the largest, that the fast factor equalises."""
 FAST_TOLERANCE = 3e-3
 """How near to 1, before rounding to half precision."""
-WEAK = 0.1
+WEAK = 0.03
 """How strong every direction must be before half precision may take over."""
 BASIS_CUT = 1e-6
 """Where the soft cut of a basis on the way lies."""

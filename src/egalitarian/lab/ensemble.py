@@ -125,9 +125,13 @@ class Ensemble:
     def take(self, chosen: Tensor) -> Split:
         """The points at these places."""
         flat = chosen.flatten()
-        return Split(
-            *(part.flatten(0, 1).index_select(0, flat).reshape(*chosen.shape, *part.shape[2:]) for part in self.train)
-        )
+        inputs = self.train.inputs
+        if inputs.stride(0):
+            taken = inputs.flatten(0, 1).index_select(0, flat)
+        else:  # one set of points for all seeds
+            taken = inputs[0].index_select(0, (chosen - self._offsets).flatten())
+        labels = self.train.labels.flatten(0, 1).index_select(0, flat)
+        return Split(taken.reshape(*chosen.shape, *inputs.shape[2:]), labels.reshape(chosen.shape))
 
     @cached_property
     def _offsets(self) -> Tensor:
@@ -143,7 +147,11 @@ class Ensemble:
         return Split(test.inputs[rest], test.labels[rest]), Split(test.inputs[first], test.labels[first])
 
     def _stacked(self, splits: Sequence[Split]) -> Split:
-        return Split(*(self._placed(list(parts)) for parts in zip(*splits, strict=True)))
+        inputs = [split.inputs for split in splits]
+        labels = self._placed([split.labels for split in splits])
+        if all(each is inputs[0] for each in inputs):  # held once for all seeds
+            return Split(self._placed(inputs[:1]).expand(len(inputs), *inputs[0].shape), labels)
+        return Split(self._placed(inputs), labels)
 
     def _placed(self, tensors: list[Tensor]) -> Tensor:
         """Stacked, on the device, in the experiment's precision, and in the memory order of its elements."""

@@ -22,6 +22,8 @@ SKETCH = 1024
 """Buckets of the trajectory's sketch: inner products of displacements are right to about 1 / sqrt(SKETCH) = 3 %."""
 CHUNK = {"cpu": 1024, "cuda": 1 << 16}
 """Points evaluated at once: on a CPU, as many as stay in its cache."""
+ENTRIES = 1 << 26
+"""And no more numbers than this, of all seeds together."""
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -67,7 +69,7 @@ def evaluate(forward: Callable[[Tensor], Tensor], loss: Loss, inputs: Tensor, la
     points = labels.shape[1]
     total = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
     count = torch.zeros_like(total)
-    chunk = CHUNK.get(labels.device.type, points)
+    chunk = min(CHUNK.get(labels.device.type, points), max(1, ENTRIES // inputs[:, 0].numel()))
     for start in range(0, points, chunk):
         part = slice(start, min(start + chunk, points))
         outputs = forward(inputs[:, part])

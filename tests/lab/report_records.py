@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,13 @@ def write_run(
     ms: float = 2.0,
     together: int = 4,
     diverged: bool = False,
+    learnt: Callable[[int], float] | None = None,
     **about: Any,
 ) -> Stored:
-    """A run that passes 0.95 at epoch `crossed` (and goes on for five), or not at all in `epochs` (its budget)."""
+    """A run that passes the threshold at epoch `crossed` (and goes on for five), or not at all in `epochs` (its budget).
+
+    With both it passes and goes on to `epochs`. `learnt`: training accuracy by epoch.
+    """
     loaded = catalog.load(experiment, changes) if isinstance(experiment, str) else experiment
     run = Run(loaded, method, seed)
     last = epochs if epochs is not None else run.method.epochs if crossed is None else crossed + 6
@@ -54,7 +58,9 @@ def write_run(
     with store.open(run) as writer:
         writer.begin(None, {**HERE, **about, "epoch": 0, "seeds": together})
         for epoch in range(last):
-            record = a_record(epoch, crossed, last)
+            record = a_record(epoch, crossed, last, loaded.measure.threshold)
+            if learnt is not None:
+                record["train_accuracy"] = learnt(epoch)
             if diverged and epoch == last - 1:
                 record |= {"train_loss": math.nan, "test_loss": math.nan}
             records = [record]
@@ -67,18 +73,18 @@ def write_run(
     return store.find(run)
 
 
-def a_record(epoch: int, crossed: int | None, last: int) -> Record:
-    """Accuracies that rise in the logarithm of the epoch; past 0.95 from `crossed` on, and never before."""
+def a_record(epoch: int, crossed: int | None, last: int, threshold: float = 0.95) -> Record:
+    """Accuracies that rise in the logarithm of the epoch; past the threshold from `crossed` on, and never before."""
     goal = crossed if crossed is not None else 50 * last
     rise = 1 / (1 + math.exp(-6 * (math.log(epoch + 1) - math.log(goal + 1)) - math.log(19)))
     if epoch < goal:
-        rise = min(rise, 0.94)
+        rise = min(rise, threshold - 0.01)
     return {
         "epoch": epoch,
         "train_loss": 4 / (epoch + 1),
         "train_accuracy": min(1.0, 0.2 + epoch / 20),
         "test_loss": 4 - 3 * rise,
-        "test_accuracy": max(rise, 0.951) if crossed is not None and epoch >= crossed else rise,
+        "test_accuracy": max(rise, threshold + 0.001) if crossed is not None and epoch >= crossed else rise,
         "weight_norm": 30 + math.log1p(epoch),
         "distance": 10 * math.log1p(epoch),
         "sigma_max": 0.1 / (1 + epoch) ** 0.3,

@@ -173,18 +173,29 @@ def report(
 @app.command()
 def check(
     experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail, too, on cells that are not run, not decided or not on record.")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="Write what the runs say as the file of verdicts.")
+    ] = None,
     runs: Runs = Path("runs"),
 ) -> None:
     """The paper's numbers beside ours, cell by cell: median, spread, n and a verdict.
 
     Inside is within the seeds that passed; undecided is above all of these while others did not pass.
-    Ends with 1 when a run could not be read.
+    Ends with 1 when the runs contradict the verdict on record (lab/paper/_verdicts.toml), or one could not be read.
     """
     from egalitarian.lab.report.check import check as judge
+    from egalitarian.lab.report.check import to_record
 
+    console = Console(highlight=False)
     checked = judge(Store(choices.existing(runs)), tuple(experiments or ()))
-    shows.say_verdicts(Console(highlight=False), checked)
-    if checked.warnings:
+    shows.say_verdicts(console, checked)
+    if record is not None:
+        record.write_text(to_record(checked.verdicts), encoding="utf-8")
+        console.print(f"Written: [bold]{escape(str(record))}[/bold]; say why where a cell is not inside.", soft_wrap=True)
+    if not checked.ends_well(strict=strict):
         raise typer.Exit(1)
 
 

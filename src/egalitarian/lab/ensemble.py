@@ -71,8 +71,7 @@ class Ensemble:
     @property
     def batches(self) -> int:
         """Steps per pass over the data."""
-        whole, rest = divmod(self.points, self._training.batch)
-        return whole + (1 if rest and not self._training.drop_last else 0)
+        return self._training.batches(self.points)
 
     @property
     def steps(self) -> int:

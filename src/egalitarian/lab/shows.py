@@ -96,13 +96,17 @@ def settings(experiment: Experiment) -> Iterator[RenderableType]:
 
 
 def claims(experiment: Experiment) -> Table:
-    made = table(
-        "method", ">epochs", ">seconds", ">ms per epoch", "where", title="[bold]The paper's numbers[/bold] (Tesla T4)"
-    )
+    """What the paper says of each method, in the columns that it has."""
+    kinds = [key for key in CLAIMED if any(getattr(claim, key) is not None for claim in experiment.claims.values())]
+    numbers = [f">{key.replace('_', ' ')}" for key in kinds]
+    made = table("method", *numbers, "where", title="[bold]The paper's numbers[/bold] (Tesla T4)")
     for name, claim in experiment.claims.items():
-        numbers = (claim.epochs, claim.seconds, claim.ms_per_epoch)
-        made.add_row(name, *("" if number is None else str(number) for number in numbers), claim.table)
+        values = [getattr(claim, key) for key in kinds]
+        made.add_row(name, *("" if value is None else str(value) for value in values), claim.table)
     return made
+
+
+CLAIMED = ("epochs", "steps", "seconds", "ms_per_epoch", "ms_per_step", "final_accuracy", "mean_train_accuracy")
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -249,6 +253,10 @@ def say_report(console: Console, written: Report) -> None:
         console.print(f"[dim]{escape(remark)}.[/dim]", soft_wrap=True)
     variants = f", {written.variants} of other settings listed apart" if written.variants else ""
     removed = f" {len(written.removed)} of an earlier report removed." if written.removed else ""
+    if written.cost:
+        console.print("Time for the stored runs, training and measuring:")
+    for line in written.cost:
+        console.print(f"  {line}", soft_wrap=True)
     console.print(f"{len(written.paths)} files from {written.runs} runs{variants}.{removed}")
     console.print(f"Open {written.out / 'index.html'}, or read {written.out / 'README.md'}", soft_wrap=True)
 
@@ -258,24 +266,27 @@ def say_verdicts(console: Console, checked: Checked) -> None:
 
     elsewhere = "On other settings than the paper's numbers are of: its text read literally, or one's own"
     for aside, title in ((False, ""), (True, elsewhere)):
-        made = table("", ">paper", ">ours", "spread", ">n", "verdict", title=title)
+        made = table("", "", ">paper", ">ours", "spread", ">n", "verdict", title=title)
         section = ""
         for row in checked.verdicts:
-            if row.aside == aside and row.kind != "other hardware":
+            if row.aside == aside and row.compared:
                 if row.experiment != section:
                     section = row.experiment
                     made.add_row(f"[bold]{section}[/bold]", f"[dim]{row.table.partition(':')[0]}[/dim]")
                 passed = (
                     f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
                 )
-                cells = ("  " + row.method, row.paper, row.ours, row.spread, passed, row.verdict)
-                made.add_row(*cells, style=STYLES.get(row.kind))
+                cells = ("  " + row.method, row.measure, row.paper, row.ours, row.spread, passed, row.verdict)
+                made.add_row(*cells, style="bold red" if row.contradicts else STYLES.get(row.kind))
         if made.row_count:
             put(console, made)
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
-        units = "paper, ours, spread: epochs to the threshold, average gains in epochs; n: seeds that passed, of all."
+        units = "Epochs and steps are those to the threshold, accuracies in %; n: seeds that passed, or count, of all."
         console.print(f"[dim]{units}[/dim]")
+    for row in checked.contradictions:
+        told = f"{row.cell.name} ({row.measure}) is {row.recorded} on record, and now {row.verdict}"
+        console.print(f"[red]contradiction:[/red] {escape(told)}", soft_wrap=True)
     for remark in checked.remarks:
         console.print(f"{escape(remark)}.", soft_wrap=True)
     for warning in checked.warnings:

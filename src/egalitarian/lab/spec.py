@@ -50,6 +50,11 @@ class Training(Settings):
     validation: float = setting(0.0, least=0, below=1)
     """The share of the test points that is set apart for the switch-off to read; test accuracy does not see it then."""
 
+    def batches(self, points: int) -> int:
+        """Steps of one pass over so many training points."""
+        whole, rest = divmod(points, self.batch)
+        return whole + (rest > 0 and not self.drop_last)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Settings):
@@ -256,6 +261,12 @@ class Experiment(Settings):
     def heading(self) -> str:
         """The title, and what is different from what it says."""
         return f"{self.title}, with {', '.join(self.changes)}" if self.changes else self.title
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """None: the task does not say how many training points it has."""
+        points = getattr(self.task, "train_size", None)
+        return None if points is None else self.training.batches(points) * self.training.passes
 
     def source(self, key: str) -> str:
         """Where the setting with this dotted key comes from."""

@@ -1,26 +1,27 @@
-"""The paper against our runs, cell by cell: its value, our median, the spread over seeds, and a verdict."""
+"""The paper against our runs, cell by cell: its value, our median, the spread over seeds, a verdict, and that on record."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
+from egalitarian.lab.report.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
 from egalitarian.lab.report.contents import Contents, TablePlan, load_contents
-from egalitarian.lab.report.counts import Count, measured, number, times
-from egalitarian.lab.report.gains import FEWEST, AverageGain, average_gain
-from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.counts import Count, measured, times
+from egalitarian.lab.report.gains import average_gain
+from egalitarian.lab.report.gather import Gathered, Summary, gather
+from egalitarian.lab.report.judging import Judged, Kind, excused, judge_final, judge_gain, judge_mean, judge_reached
+from egalitarian.lab.report.recorded import Cell, Measure, Record, Says, as_toml, load_record
 from egalitarian.lab.report.render import Value
-from egalitarian.lab.report.rows import cost_of, seconds_of
+from egalitarian.lab.report.rows import cost_of, reached, seconds_of
 from egalitarian.lab.report.statistics import Estimate, estimate
 from egalitarian.lab.spec import Claim, Experiment
 from egalitarian.lab.store import Store
 
-Kind = Literal[
-    "inside", "outside", "undecided", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"
-]
-ERRATA = "docs/errata.md"
+SAYS: dict[Kind, Says] = {"inside": "inside", "outside": "outside", "known": "outside", "undecided": "undecided"}
+"""What a kind of verdict comes to; the others say nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Verdict:
     table: str
     experiment: str
     method: str
-    measure: Literal["epochs", "seconds", "ms per epoch", "gain in epochs", "gain in seconds"]
+    measure: Measure
     paper: str
     ours: str
     """Our median."""
@@ -38,14 +39,46 @@ class Verdict:
     """min–max over seeds; of average gains, the central 95 % of those made from single seeds."""
     n: int
     passed: int
+    """Of accuracies, the runs that count."""
     kind: Kind
     verdict: str
     aside: bool
     """Whether the experiment is not the one the paper's number is of: its text read literally, or a user's own."""
+    recorded: Says | None = None
+    """The verdict on record."""
+    why: str = ""
+    """The reason on record."""
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.experiment, self.method, self.measure)
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is anything to judge: not of a wall-clock time."""
+        return self.kind != "other hardware"
+
+    @property
+    def says(self) -> Says | None:
+        return SAYS.get(self.kind)
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the runs say something else than the record."""
+        return self.says is not None and self.recorded is not None and self.says != self.recorded
 
     def record(self) -> dict[str, Value]:
         """As plain values, for a file."""
         return asdict(self)
+
+
+class Where(NamedTuple):
+    """The row that a cell is in."""
+
+    table: str
+    experiment: str
+    method: str
+    aside: bool
 
 
 class Checked(NamedTuple):
@@ -56,18 +89,35 @@ class Checked(NamedTuple):
     remarks: tuple[str, ...]
     """What is stored and counts nowhere, and experiments that the paper says nothing of."""
 
+    @property
+    def contradictions(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.contradicts]
 
-def check(store: Store, experiments: Sequence[str] = ()) -> Checked:
+    @property
+    def open(self) -> list[Verdict]:
+        """Cells that say nothing yet, or have no verdict on record."""
+        return [each for each in self.verdicts if each.compared and (each.says is None or each.recorded is None)]
+
+    def ends_well(self, *, strict: bool = False) -> bool:
+        """That all could be read and agrees with the record; if strict, that nothing is open."""
+        return not self.warnings and not self.contradictions and not (strict and self.open)
+
+
+def check(store: Store, experiments: Sequence[str] = (), record: Record | None = None) -> Checked:
     """A verdict for every cell of the paper's tables on the named experiments, or on all.
 
     Experiments with claims outside the paper's own tables (its text read literally) are judged if they were run or named.
+
+    Args:
+        record: what is on record; by default the lab's own file.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
     """
     gathered = gather(store, experiments)
     contents = load_contents().of([experiment.name for experiment in gathered.experiments])
-    return Checked(judge(contents, gathered), gathered.warnings, (*_without_claims(gathered), *gathered.remarks))
+    verdicts = judge(contents, gathered, record)
+    return Checked(verdicts, gathered.warnings, (*_without_claims(gathered), *gathered.remarks))
 
 
 def _without_claims(gathered: Gathered) -> Iterator[str]:
@@ -79,9 +129,10 @@ def _without_claims(gathered: Gathered) -> Iterator[str]:
             )
 
 
-def judge(contents: Contents, gathered: Gathered) -> list[Verdict]:
+def judge(contents: Contents, gathered: Gathered, record: Record | None = None) -> list[Verdict]:
     """The same, from runs that are gathered already."""
     run = {summary.experiment for summary in gathered.runs}
+    record = load_record() if record is None else record
     cells: list[Verdict] = []
     for experiment in gathered.experiments:
         if gathered.named or experiment.name in run or contents.has(experiment.name, numbered=True):
@@ -89,75 +140,59 @@ def judge(contents: Contents, gathered: Gathered) -> list[Verdict]:
                 cells += _cells(gathered, experiment, method, claim, contents)
     for table in contents.tables:
         cells += _gain_cells(gathered, table, contents.paper.hardware)
-    return cells
+    return [_with_record(verdict, record) for verdict in cells]
+
+
+def _with_record(verdict: Verdict, record: Record) -> Verdict:
+    entry = record.of(verdict.cell)
+    return verdict if entry is None else Verdict(**{**asdict(verdict), "recorded": entry.verdict, "why": entry.why})
 
 
 def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim, contents: Contents) -> Iterator[Verdict]:
     seeds = gathered.of(experiment.name, method)
-    found, cost = estimate(seeds), cost_of(seeds)
     aside = not contents.has(experiment.name, numbered=True)
-    where = (f"{claim.table}: {experiment.title}" if aside else claim.table, experiment.name, method)
-    counts = (found.n, found.passed)
+    where = Where(f"{claim.table}: {experiment.title}" if aside else claim.table, experiment.name, method, aside)
+    cell = partial(_cell, where, claim.erratum)
     if claim.epochs is not None:
-        kind, verdict = judge_epochs(claim, found)
-        median = "" if found.median is None else str(found.median)
-        yield Verdict(*where, "epochs", str(claim.epochs), median, found.spread, *counts, kind, verdict, aside)
-    elsewhere = f"other hardware: {contents.paper.hardware}; ours {cost.place if cost else 'not run'}"
-    if claim.seconds is not None:
-        seconds = seconds_of(found, cost)
-        ours = "" if seconds is None else measured(seconds)
-        yield Verdict(*where, "seconds", str(claim.seconds), ours, "", *counts, "other hardware", elsewhere, aside)
-    if claim.ms_per_epoch is not None:
-        ours = "" if cost is None else measured(cost.ms_per_epoch)
-        milliseconds = str(claim.ms_per_epoch)
-        yield Verdict(*where, "ms per epoch", milliseconds, ours, "", *counts, "other hardware", elsewhere, aside)
+        found = reached(experiment, seeds, "epochs")
+        yield cell("epochs", str(claim.epochs), found, judge_reached(claim.epochs, found))
+    if claim.steps is not None:
+        found = reached(experiment, seeds, "steps")
+        yield cell("steps", str(claim.steps), found, judge_reached(claim.steps, found, "steps"))
+    if claim.final_accuracy is not None:
+        final = final_accuracy(seeds)
+        yield cell("final accuracy", in_percent(claim.final_accuracy), final, judge_final(claim.final_accuracy, final))
+    if claim.mean_train_accuracy is not None:
+        mean, said = mean_train_accuracy(seeds), claim.mean_train_accuracy
+        yield cell("mean training accuracy", in_percent(said), mean, judge_mean(said, mean))
+    yield from _clock_cells(where, experiment, claim, seeds, contents.paper.hardware)
 
 
-def judge_epochs(claim: Claim, found: Estimate) -> tuple[Kind, str]:
-    """Whether the paper's epochs lie within the smallest to largest of the seeds that passed.
-
-    Above all of these, it is undecided as long as a seed did not pass. A claim of "never" is inside when half of the seeds
-    or more do not pass either.
-    """
-    if not found.n:
-        return "not run", "not run"
-    if found.unfinished:
-        return "unfinished", f"unfinished: {found.unfinished} of {found.n} seeds"
-    if found.n < FEWEST:
-        return "too few seeds", f"too few seeds: {found.n}, at least {FEWEST} are needed"
-    kind, told = _never(found) if claim.epochs == "never" else _placed(float(claim.epochs or 0), found)
-    if kind != "outside" or not claim.erratum:
-        return kind, told
-    return "known", f"known: see {ERRATA}#{anchor(claim.erratum)} ({told})"
+def _cell(where: Where, erratum: str, measure: Measure, paper: str, found: Estimate | Accuracy, judged: Judged) -> Verdict:
+    if isinstance(found, Accuracy):
+        ours, counts = "" if found.median is None else in_percent(found.median), (found.n + found.diverged, found.n)
+    else:
+        ours, counts = "" if found.median is None else str(found.median), (found.n, found.passed)
+    kind, verdict = excused(judged, erratum)
+    return Verdict(*where[:3], measure, paper, ours, found.spread, *counts, kind, verdict, where.aside)
 
 
-def _never(found: Estimate) -> tuple[Kind, str]:
-    if 2 * found.failed < found.n:
-        return "outside", f"outside: {found.passed} of {found.n} seeds pass"
-    return "inside", "inside the spread" + (f", though {found.passed} of {found.n} seeds pass" if found.passed else "")
-
-
-def _placed(paper: float, found: Estimate) -> tuple[Kind, str]:
-    """Of a number of epochs, where some seeds or all may not have passed."""
-    if found.low is None or found.high is None or found.slowest is None:
-        beyond = paper > (found.bound or 0)
-        kind: Kind = "undecided" if beyond else "outside"
-        return kind, f"{kind}: none of {found.n} seeds passes within {number(found.bound or 0)} epochs"
-    if found.failed and paper > found.slowest:
-        short = f"{found.failed} of {found.n} did not pass within {number(found.bound or 0)} epochs"
-        return "undecided", f"undecided: above every seed that passed (at most {number(found.slowest)}), and {short}"
-    return place(paper, found.low, found.high)
-
-
-def place(paper: float, low: Count, high: Count) -> tuple[Kind, str]:
-    """Of a value beside a spread, in words, too."""
-    ends = f"[{low}, {high}]"
-    if paper < low.value:
-        return "outside", f"outside: {100 * (1 - paper / low.value):.2g} % below the spread {ends}"
-    if paper > high.value:
-        above = f"{100 * (paper / high.value - 1):.3g} % " if high.value else ""
-        return "outside", f"outside: {above}above the spread {ends}"
-    return "inside", "inside the spread"
+def _clock_cells(
+    where: Where, experiment: Experiment, claim: Claim, seeds: Sequence[Summary], hardware: str
+) -> Iterator[Verdict]:
+    """Times, which are of other hardware, without a verdict."""
+    found, cost, steps = estimate(seeds), cost_of(seeds), experiment.steps_per_epoch
+    told = f"other hardware: {hardware}; ours {cost.place if cost else 'not run'}"
+    epoch = None if cost is None else cost.ms_per_epoch
+    clocks: list[tuple[Measure, float | None, Count | float | None]] = [
+        ("seconds", claim.seconds, seconds_of(found, cost)),
+        ("ms per epoch", claim.ms_per_epoch, epoch),
+        ("ms per step", claim.ms_per_step, epoch / steps if epoch is not None and steps else None),
+    ]
+    for measure, paper, ours in clocks:
+        if paper is not None:
+            said, counts = "" if ours is None else measured(ours), (found.n, found.passed)
+            yield Verdict(*where[:3], measure, str(paper), said, "", *counts, "other hardware", told, where.aside)
 
 
 def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
@@ -167,8 +202,8 @@ def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator
         where, counts = (table.number, "average", plan.name), (gain.n, len(gain.counted))
         if plan.epochs is not None:
             ours = times(gain.epochs) if gain.epochs else ""
-            kind, verdict = _judge_gain(plan.epochs, gain)
-            yield Verdict(*where, "gain in epochs", times(plan.epochs), ours, spread, *counts, kind, verdict, False)
+            judged = judge_gain(plan.epochs, gain)
+            yield Verdict(*where, "gain in epochs", times(plan.epochs), ours, spread, *counts, *judged, False)
         if plan.seconds is not None:
             ours = times(gain.seconds) if gain.seconds else ""
             where_timed = f"ours of {', '.join(gain.timed)}" if gain.timed else "ours not run on one platform"
@@ -177,31 +212,19 @@ def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator
             yield Verdict(*where, "gain in seconds", paper, ours, "", *counts, "other hardware", verdict, False)
 
 
-def _judge_gain(paper: float, gain: AverageGain) -> tuple[Kind, str]:
-    missing = [name for name, reason in gain.left_out.items() if reason == "not run"]
-    if not gain.n:
-        return "not run", "not run"
-    if missing:
-        return "incomplete", f"incomplete: not run on {', '.join(missing)}"
-    if gain.unfinished:
-        return "unfinished", "unfinished"
-    if gain.spread is None:
-        return "too few seeds", f"too few seeds: {gain.n}, at least {FEWEST} are needed in every cell"
-    low, high = (Count(float(f"{end:.1f}")) for end in gain.spread)
-    kind, told = place(paper, low, high)
-    left_out = [f"{name} ({reason})" for name, reason in gain.left_out.items() if reason != "by definition"]
-    return kind, told + (f"; without {', '.join(left_out)}" if left_out else "")
-
-
-def anchor(heading: str) -> str:
-    """A heading as Markdown pages link to it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+def to_record(verdicts: Sequence[Verdict]) -> str:
+    """The file of verdicts as the runs have them now; where they say nothing, as it was. A reason goes with its verdict."""
+    kept = [
+        (each.cell, each.says or each.recorded, each.why if each.says in (None, each.recorded) else "")
+        for each in verdicts
+        if each.compared
+    ]
+    return as_toml([(cell, says, why) for cell, says, why in kept if says is not None])
 
 
 def tally(verdicts: Sequence[Verdict], *, aside: bool = False) -> dict[str, int]:
     """How many verdicts there are of each kind, of cells that can be compared."""
-    compared = [verdict for verdict in verdicts if verdict.measure in ("epochs", "gain in epochs")]
-    kinds = [verdict.kind for verdict in compared if verdict.aside == aside]
+    kinds = [verdict.kind for verdict in verdicts if verdict.compared and verdict.aside == aside]
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
 
@@ -213,7 +236,7 @@ def in_words(verdicts: Sequence[Verdict]) -> str:
 
     parts = [said(tally(verdicts)) or "none asked for"]
     aside = tally(verdicts, aside=True)
-    clocks = sum(verdict.kind == "other hardware" for verdict in verdicts)
+    clocks = sum(not verdict.compared for verdict in verdicts)
     parts += [f"on other settings than its own (its text read literally, or one's own): {said(aside)}"] if aside else []
     parts += [f"{clocks} wall-clock cells are of other hardware"] if clocks else []
     return "; ".join(parts)

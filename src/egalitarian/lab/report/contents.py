@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal, TypeVar
 
@@ -30,10 +30,22 @@ class Gain(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Printed(Settings):
+    """What the paper's table of settings has for one experiment; None: nothing."""
+
+    bits: int | None = None
+    fraction: float | None = None
+    width: int | None = None
+    lr: float | None = None
+    weight_decay: float | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TablePlan(Settings):
     """One table: what kind, of which experiments and methods."""
 
-    kind: Literal["settings", "methods", "epochs", "gains"]
+    kind: Literal["settings", "methods", "epochs", "steps", "means", "gains"]
     name: str
     """Of its files."""
     title: str
@@ -42,23 +54,38 @@ class TablePlan(Settings):
     experiments: tuple[str, ...]
     methods: tuple[str, ...] = ()
     """The paper's, in its order; the others of an experiment stand below, as ours."""
+    baseline: str = "sgd"
+    """What gains are over."""
+    fair: str = ""
+    """Ours: the same optimizer with the weight decay of all the other methods."""
     gains: tuple[Gain, ...] = ()
+    printed: Mapping[str, Printed] = field(default_factory=dict)
+    """By experiment."""
 
     @property
     def heading(self) -> str:
         return f"{self.number}. {self.title}" if self.number else self.title
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has rows of runs, and is no view of other tables'."""
+        return self.kind in ("epochs", "steps", "means")
+
+
+FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigurePlan(Settings):
     """One figure: what kind, one panel (or column of panels) for each experiment."""
 
-    kind: Literal["curves", "spectra", "distances", "trajectories"]
+    kind: FigureKind
+    """Toy: drawn by `egalitarian toy`, which simulates; only linked to."""
     name: str
     title: str
     number: str = ""
-    experiments: tuple[str, ...]
-    methods: tuple[str, ...]
+    experiments: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -82,9 +109,13 @@ class Contents(Settings):
     figures: tuple[FigurePlan, ...]
 
     def of(self, experiments: Collection[str]) -> Contents:
-        """What is left when only these experiments are asked for; an average over tasks only when all of them are."""
+        """What is left when only these experiments are asked for; an average over tasks only when all of them are, the toy
+        problem's figures when everything is."""
         tables = [table for table in self.tables if table.kind != "gains" or set(table.experiments) <= set(experiments)]
-        return self.replace(tables=_narrowed(tuple(tables), experiments), figures=_narrowed(self.figures, experiments))
+        figures = _narrowed(self.figures, experiments)
+        if {name for table in self.tables for name in table.experiments} <= set(experiments):
+            figures = self.figures  # those of no experiment, too
+        return self.replace(tables=_narrowed(tuple(tables), experiments), figures=figures)
 
     def has(self, experiment: str, *, numbered: bool = False) -> bool:
         """Whether a table (with a number in the paper) is of the experiment."""
@@ -93,9 +124,7 @@ class Contents(Settings):
     def without_empty(self, run: Collection[str]) -> Contents:
         """What is ours, narrowed to the experiments that have runs; what is the paper's stays, to say "not run"."""
         tables = [
-            kept
-            for plan in self.tables
-            for kept in ((plan,) if plan.number or plan.kind != "epochs" else _narrowed((plan,), run))
+            kept for plan in self.tables for kept in ((plan,) if plan.number or not plan.runs else _narrowed((plan,), run))
         ]
         figures = [kept for plan in self.figures for kept in ((plan,) if plan.number else _narrowed((plan,), run))]
         return self.replace(tables=tuple(tables), figures=tuple(figures))
@@ -123,17 +152,19 @@ def load_contents() -> Contents:
 
 
 def _own_table(experiment: Experiment) -> TablePlan:
+    """Of the mean training accuracy where no threshold can be passed."""
+    never = experiment.measure.threshold == 1
     return TablePlan(
-        kind="epochs",
+        kind="means" if never else "epochs",
         name=experiment.name,
-        title=f"{experiment.title}: epochs and time to the threshold",
+        title=f"{experiment.title}: {'mean training accuracy' if never else 'epochs and time to the threshold'}",
         experiments=(experiment.name,),
         methods=tuple(experiment.claims),
     )
 
 
 def _own_figures(experiment: Experiment) -> list[FigurePlan]:
-    kinds: dict[Literal["curves", "spectra", "distances", "trajectories"], str] = {
+    kinds: dict[FigureKind, str] = {
         "curves": "accuracy",
         "spectra": "the hidden gradient's singular values",
         "distances": "distance from the start, and norm of the weights",

@@ -44,7 +44,7 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
         axis.set_title(panel_title(experiment, len(experiments)))
     axes[0].set_ylabel("accuracy")
     titles = labels(gathered, experiments, methods)
-    say_below(axes, [[*_passing(gathered, each, titles), *missing(gathered, each, titles)] for each in experiments])
+    say_below(axes, [[*how_many_pass(gathered, each, titles), *missing(gathered, each, titles)] for each in experiments])
     kinds = (
         Line2D([], [], color="0.25", label="test (band: middle half of seeds)"),
         Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="training"),
@@ -57,11 +57,10 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
     shown = present(gathered, experiment, methods)
     threshold = experiment.measure.threshold
     axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
-    curves = gathered.curves
     for method in shown:
         drawn = look(method, methods)
         seeds = gathered.of(experiment.name, method)
-        own = curves[(curves.experiment == experiment.name) & (curves.method == method)]
+        own = gathered.curves_of(experiment.name, method)
         training = band(own, seeds, "train_accuracy", hold=True)
         draw_band(axis, training, drawn.colour, edges=False, linewidth=0.8, linestyle="--")
         draw_band(axis, band(own, seeds, "test_accuracy", hold=True), drawn.colour)
@@ -73,7 +72,7 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
     axis.set(xscale="log", ylim=(-0.03, 1.04), xlabel="epoch")
 
 
-def _passing(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str]) -> Iterator[str]:
+def how_many_pass(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str]) -> Iterator[str]:
     """How many seeds pass, for each method of which not all do."""
     for method, title in titles.items():
         found = estimate(gathered.of(experiment.name, method))

@@ -62,8 +62,8 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
 def _line(
     axis: Axes, gathered: Gathered, experiment: Experiment, method: str, measure: str, methods: Sequence[str]
 ) -> None:
-    curves, seeds = gathered.curves, gathered.of(experiment.name, method)
-    found = band(curves[(curves.experiment == experiment.name) & (curves.method == method)], seeds, measure)
+    seeds = gathered.of(experiment.name, method)
+    found = band(gathered.curves_of(experiment.name, method), seeds, measure)
     drawn, passing = look(method, methods), estimate(seeds).median
     draw_band(axis, found, drawn.colour)
     known = np.isfinite(found.middle)

@@ -7,7 +7,7 @@ version, of an experiment the lab does not know) are variants: listed with what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +47,16 @@ class Summary:
     """After the last epoch."""
     best_test_accuracy: float | None
     platform: Platform | None
+    full: bool = False
+    """Whether it went through its whole budget, past the threshold or not, and did not diverge."""
+    diverged: bool = False
+    """At its end; a run may have passed before."""
+    end: tuple[float, float] | None = None
+    """Smallest and largest test accuracy over the last tenth of the epochs."""
+    mean_train_accuracy: float | None = None
+    """Over all epochs."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Its share of the time it took, training and measuring, by device."""
     differs: str = ""
     """A variant's differences from the catalogue; empty for a run that counts."""
 
@@ -78,6 +88,11 @@ class Gathered:
         """The seeds of a method, in order."""
         return [run for run in self.runs if (run.experiment, run.method) == (experiment, method)]
 
+    def named_in(self, names: Sequence[str]) -> list[Experiment]:
+        """The experiments with these names, in their order."""
+        by_name = {experiment.name: experiment for experiment in self.experiments}
+        return [by_name[name] for name in names]
+
     @cached_property
     def curves(self) -> pd.DataFrame:
         """One row per run and kept epoch: experiment, method, seed, epoch, and every measure."""
@@ -87,6 +102,10 @@ class Gathered:
             if len(reading.curve)
         ]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*KEY, "epoch"])
+
+    def curves_of(self, experiment: str, method: str) -> pd.DataFrame:
+        """Those of one method's seeds."""
+        return self.curves[(self.curves.experiment == experiment) & (self.curves.method == method)]
 
     def snapshots(self, experiment: str, method: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
         """One row per run and snapshot: seed, epoch, singular_values, displacement (a sketch). Read anew each time."""
@@ -167,6 +186,11 @@ def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Re
             test_accuracy=last.get("test_accuracy"),
             best_test_accuracy=reading.best_test_accuracy,
             platform=reading.platform,
+            full=reading.epochs >= budget and not reading.diverged,
+            diverged=reading.diverged,
+            end=reading.end,
+            mean_train_accuracy=reading.mean_train_accuracy,
+            seconds=reading.seconds,
             differs=differs,
         ),
         reading,
@@ -199,8 +223,9 @@ def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run |
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(item, f"{name}.{key}" if name else key)
+    chain = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    if isinstance(value, dict) or chain:
+        for key, item in enumerate(value) if chain else value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else str(key))
     else:
         yield name, value

@@ -120,12 +120,18 @@ def _quartiles(values: Array) -> Array:
     return np.array(rows, dtype=float).reshape(-1, 3).T
 
 
-def draw_band(axis: Axes, found: Band, colour: str, *, edges: bool = True, **line: object) -> None:
-    """The median as a line, the quartiles as a band around it; epochs count from 1 on the axis, for the logarithm."""
-    axis.plot(found.epochs + 1, found.middle, color=colour, **line)  # type: ignore[arg-type]
+def draw_band(
+    axis: Axes, found: Band, colour: str, *, edges: bool = True, thin: bool = True, per_epoch: int = 1, **line: object
+) -> None:
+    """The median as a line, the quartiles as a band around it; epochs count from 1 on the axis, for the logarithm.
+
+    With `per_epoch` the axis is of so many steps an epoch. `thin` edges are for an axis of logarithms.
+    """
+    ends = per_epoch * (found.epochs + 1)
+    axis.plot(ends, found.middle, color=colour, **line)  # type: ignore[arg-type]
     if edges:
-        keep = sparse(found.epochs)
-        axis.fill_between(found.epochs[keep] + 1, found.low[keep], found.high[keep], color=colour, alpha=0.2, linewidth=0)
+        keep = sparse(found.epochs) if thin else np.arange(len(ends))
+        axis.fill_between(ends[keep], found.low[keep], found.high[keep], color=colour, alpha=0.2, linewidth=0)
 
 
 def sparse(epochs: Array) -> NDArray[np.intp]:
@@ -157,9 +163,13 @@ def missing(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str
     return ["not run:", *lacking] if shown and lacking else []
 
 
-def say_below(axes: Sequence[Axes], remarks: Sequence[Sequence[str]]) -> None:
-    """Remarks on each panel under the name of its epochs, where nothing is drawn. The figure grows by their height."""
-    width = round(1.2 * _letters(len(axes)))  # smaller letters than a title's
+def say_below(axes: Sequence[Axes], remarks: Sequence[Sequence[str]], panels: int | None = None) -> None:
+    """Remarks on each panel under the name of its epochs, where nothing is drawn. The figure grows by their height.
+
+    Args:
+        panels: side by side, where these are not all of `axes`.
+    """
+    width = round(1.2 * _letters(panels or len(axes)))  # smaller letters than a title's
     lines = [[line for remark in own for line in textwrap.wrap(remark, width)] for own in remarks]
     for axis, own in zip(axes, lines, strict=True):
         axis.set_xlabel("\n".join([axis.get_xlabel(), *own]))

@@ -1,4 +1,4 @@
-"""Tables over all tasks: the tasks' and the methods' settings (Table 1), and average gains (Table 5)."""
+"""Tables over all tasks: the methods' settings, and average gains (Table 5)."""
 
 from __future__ import annotations
 
@@ -9,57 +9,21 @@ from egalitarian.lab.report.counts import NOTHING, times
 from egalitarian.lab.report.gains import AverageGain, average_gain
 from egalitarian.lab.report.gather import Gathered
 from egalitarian.lab.report.render import Block, Table, Value
-from egalitarian.lab.settings import everything, meaning
-from egalitarian.lab.spec import Experiment, Method, Optim, Transform
-
-
-def settings_table(plan: TablePlan, gathered: Gathered) -> Table:
-    """Table 1: what the tasks are made of, as the specs have it."""
-    records = [_task_settings(experiment) for experiment in _chosen(plan, gathered)]
-    cells = tuple(tuple(NOTHING if value is None else str(value) for value in record.values()) for record in records)
-    return Table(
-        name=plan.name,
-        title=plan.title,
-        number=plan.number,
-        columns=tuple(records[0]) if records else (),
-        blocks=(Block("", cells),),
-        notes=("Learning rate and weight decay are those of SGD and of the paper's EGD; the methods' own are below",),
-        records=tuple(records),
-    )
-
-
-def _task_settings(experiment: Experiment) -> dict[str, Value]:
-    task, model = everything(experiment.task), everything(experiment.model)
-    optim = _task_optim(experiment)
-    fraction = task.get("train_fraction")
-    return {
-        "task": experiment.title,
-        "input bits": task.get("bits"),
-        "modulus": task.get("modulus"),
-        "training data": f"{100 * fraction:g} % of all pairs" if fraction else task.get("train_size"),
-        "width": model.get("width"),
-        "loss": experiment.training.loss,
-        "lr": f"{optim.lr:g}",
-        "weight decay": f"{optim.weight_decay:g}",
-        "batch": experiment.training.batch,
-    }
-
-
-def _task_optim(experiment: Experiment) -> Optim:
-    """The first method's: SGD."""
-    return next(iter(experiment.methods.values())).optim
+from egalitarian.lab.report.settings_table import task_optim
+from egalitarian.lab.settings import meaning
+from egalitarian.lab.spec import Method, Optim, Transform
 
 
 def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
     """Every method's settings, once for all experiments that share them; the paper's first."""
-    experiments = _chosen(plan, gathered)
+    experiments = gathered.named_in(plan.experiments)
     names = dict.fromkeys([*plan.methods, *(name for experiment in experiments for name in experiment.methods)])
     grouped: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         for experiment in experiments:
             if name in experiment.methods:
-                whose = "paper" if name in plan.methods else "ours"
-                said = _method_settings(experiment.methods[name], _task_optim(experiment))
+                whose = "paper" if name in experiment.claims else "ours"
+                said = _method_settings(experiment.methods[name], task_optim(experiment))
                 grouped.setdefault((whose, name, *said), []).append(experiment.name)
     keys = ("whose", "method", "lr", "weight decay", "decay enters", "transform", "off past")
     everyone = [experiment.name for experiment in experiments]
@@ -204,8 +168,3 @@ def _gain_record(gain: AverageGain, plan: TablePlan) -> dict[str, Value]:
         "seconds": gain.seconds and gain.seconds.plain,
         "timed": " ".join(gain.timed),
     }
-
-
-def _chosen(plan: TablePlan, gathered: Gathered) -> list[Experiment]:
-    by_name = {experiment.name: experiment for experiment in gathered.experiments}
-    return [by_name[name] for name in plan.experiments]

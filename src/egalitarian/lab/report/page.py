@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else, and as its Markdown twin for browsing a repository."""
+"""The report as an HTML page, and as its Markdown twin for browsing a repository; both show the figures' files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from egalitarian.lab.report.check import Verdict, in_words
 from egalitarian.lab.report.render import Block, Table, markdown
-from egalitarian.lab.report.slim import inline
+from egalitarian.lab.report.summary import Overview
 
 
 @dataclass(frozen=True)
 class Picture:
     """A figure as it stands in a page."""
 
-    name: str
-    """Of its files."""
     title: str
     caption: str
-    svg: str
+    file: str
+    """Beside the page, without its ending; empty: there is none."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Page:
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
     verdicts: tuple[Verdict, ...]
+    overview: Overview
     provenance: Table
     variants: Table
     remarks: tuple[str, ...]
@@ -48,7 +48,7 @@ class Page:
     @property
     def judged(self) -> Table:
         """The cells that can be compared; wall-clock cells stand in the tables."""
-        shown = [verdict for verdict in self.verdicts if verdict.measure in ("epochs", "gain in epochs")]
+        shown = [verdict for verdict in self.verdicts if verdict.compared]
         blocks = {
             table: tuple(_cells(verdict) for verdict in shown if verdict.table == table)
             for table in dict.fromkeys(verdict.table for verdict in shown)
@@ -57,11 +57,22 @@ class Page:
             name="verdicts",
             title="The paper against our seeds, cell by cell",
             number="",
-            columns=("experiment", "method", "paper", "ours, median", "spread", "passed", "verdict on the paper's value"),
+            columns=(
+                "experiment",
+                "method",
+                "measure",
+                "paper",
+                "ours, median",
+                "spread",
+                "passed",
+                "verdict on the paper's value",
+            ),
             blocks=tuple(Block(heading, rows) for heading, rows in blocks.items()),
             notes=(
                 "The spread is minimum to maximum over seeds, a seed that does not pass counting as larger than all; of "
-                "average gains, the central 95 % of those made from one seed per cell, and passed counts tasks there",
+                "average gains, the central 95 % of those made from one seed per cell, and passed counts tasks there; of "
+                "accuracies (in %) passed counts the runs that went through their whole budget, and of a final accuracy "
+                "the spread is over the last tenth of their epochs, and half of the paper's last digit to spare",
                 'Inside: within the smallest to largest of the seeds that passed, and of the paper\'s "never", if half of '
                 "the seeds or more do not pass. Undecided: above every seed that passed while others did not. Known: "
                 "outside, for a reason that the errata tell",
@@ -74,13 +85,13 @@ class Page:
 def _cells(verdict: Verdict) -> tuple[str, ...]:
     passed = str(verdict.passed) if verdict.measure == "gain in epochs" else f"{verdict.passed}/{verdict.n}"
     ours = [cell or "–" for cell in (verdict.ours, verdict.spread)]
-    return (verdict.experiment, verdict.method, verdict.paper, *ours, passed if verdict.n else "–", verdict.verdict)
+    counted = passed if verdict.n else "–"
+    return (verdict.experiment, verdict.method, verdict.measure, verdict.paper, *ours, counted, verdict.verdict)
 
 
 def html(page: Page) -> str:
-    """Inline figures and styles; opens from a file, in light and in dark."""
-    figures = [(picture, inline(picture.svg, f"f{place}")) for place, picture in enumerate(page.pictures)]
-    return _environment(autoescape=True).get_template("report.html.j2").render(page=page, figures=figures)
+    """With its styles inside; opens from a file, in light and in dark."""
+    return _environment(autoescape=True).get_template("report.html.j2").render(page=page)
 
 
 def readme(page: Page) -> str:

@@ -17,8 +17,9 @@ def provenance(gathered: Gathered) -> Table:
     for run in gathered.runs:
         if run.platform is not None:
             about = run.platform
-            groups.setdefault((about.source, _commit(about), about.hardware, about.device, about.torch), []).append(run)
-    keys = ("source", "commit", "hardware", "device", "torch")
+            key = (about.source, _commit(about), about.hardware, about.device, about.torch, about.polar or NOTHING)
+            groups.setdefault(key, []).append(run)
+    keys = ("source", "commit", "hardware", "device", "torch", "polar")
     records: list[dict[str, Value]] = [
         {**dict(zip(keys, key, strict=True)), "runs": len(runs), "seeds": _seeds(runs), "trained": _dates(runs)}
         for key, runs in groups.items()
@@ -33,6 +34,8 @@ def provenance(gathered: Gathered) -> Table:
             "Source is a hash of the package's files as they ran: equal ones mean equal code",
             "Commit stands only where the checkout was as committed. Where it was changed since, the commit is older than "
             "the code that ran: summary.csv names it with a +, and only the source tells the code",
+            "Polar: how the polar factor was taken, exact or fast (docs/lab.md); nothing where a method has none, or where "
+            "a run is older than the choice",
         ),
         records=tuple(records),
     )
@@ -69,6 +72,9 @@ def run_record(run: Summary) -> dict[str, Value]:
         "train_accuracy": run.train_accuracy,
         "test_accuracy": run.test_accuracy,
         "best_test_accuracy": run.best_test_accuracy,
+        "full_length": "yes" if run.full else "no",
+        "mean_train_accuracy": run.mean_train_accuracy,
+        "seconds": sum(run.seconds.values()),
         "ms_per_epoch": about and about.ms_per_epoch,
         "measuring_ms_per_epoch": about and about.measuring_ms_per_epoch,
         "hardware": about and about.hardware,
@@ -76,6 +82,7 @@ def run_record(run: Summary) -> dict[str, Value]:
         "threads": about and about.threads,
         "seeds_side_by_side": about and about.together,
         "torch": about and about.torch,
+        "polar": about and about.polar,
         "source": about and about.source,
         "commit": about and about.commit,
         "when": about and about.when,

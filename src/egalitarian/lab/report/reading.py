@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +16,8 @@ from egalitarian.lab.store import Record, Stored, StoreError
 
 PER_DECADE = 100
 """Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
+WHOLE = 100
+"""Epochs of which all are kept: labels that are shuffled make an accuracy fall from one to the next."""
 T = TypeVar("T")
 
 
@@ -34,6 +36,8 @@ class Platform(NamedTuple):
     ms_per_epoch: float | None
     """Of one seed: training alone, the median over epochs, over the seeds trained side by side."""
     measuring_ms_per_epoch: float | None
+    polar: str
+    """How the polar factor was taken, "fast" or "exact", or both, where sittings differ; empty: not at all, or not said."""
 
     @property
     def place(self) -> str:
@@ -53,6 +57,12 @@ class Reading:
     diverged: bool
     last: Record | None
     best_test_accuracy: float | None
+    end: tuple[float, float] | None
+    """Smallest and largest test accuracy over the last tenth of the epochs."""
+    mean_train_accuracy: float | None
+    """Over all epochs."""
+    seconds: Mapping[str, float]
+    """One seed's share of all the time it took, training and measuring, by device."""
     curve: pd.DataFrame = field(repr=False)
     """One row per kept epoch."""
     platform: Platform | None
@@ -76,6 +86,8 @@ def read_run(stored: Stored, threshold: float) -> Reading:
     lines = _patiently(lambda: _vouched(stored))
     records = json.loads(b"[" + b",".join(line for line in lines if b'"snapshot"' not in line) + b"]")
     accuracies = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
+    learnt = [record["train_accuracy"] for record in records if record["train_accuracy"] is not None]
+    end = accuracies[-max(1, len(accuracies) // 10) :]
     past = (record["epoch"] for record in records if (record["test_accuracy"] or 0) > threshold)
     last = records[-1] if records else None
     kept = [record for record in records if record is last or is_kept(record["epoch"])]
@@ -87,6 +99,9 @@ def read_run(stored: Stored, threshold: float) -> Reading:
         diverged=last is not None and last["train_loss"] is None,
         last=last,
         best_test_accuracy=max(accuracies, default=None),
+        end=(min(end), max(end)) if end else None,
+        mean_train_accuracy=sum(learnt) / len(learnt) if learnt else None,
+        seconds=_spent(stored.timings),
         curve=curve.astype(float).astype({"epoch": int}) if kept else curve,
         platform=_platform(stored.environments, stored.timings),
     )
@@ -94,9 +109,9 @@ def read_run(stored: Stored, threshold: float) -> Reading:
 
 @cache
 def is_kept(epoch: int) -> bool:
-    """Whether epoch + 1 is one of `PER_DECADE` whole numbers per decade, evenly in the logarithm."""
+    """Whether epoch + 1 is small, or one of `PER_DECADE` whole numbers per decade, evenly in the logarithm."""
     number = epoch + 1
-    return bool(number == round(10 ** (round(PER_DECADE * np.log10(number)) / PER_DECADE)))
+    return number <= WHOLE or bool(number == round(10 ** (round(PER_DECADE * np.log10(number)) / PER_DECADE)))
 
 
 def _vouched(stored: Stored) -> list[bytes]:
@@ -133,7 +148,17 @@ def _platform(environments: list[Record], timings: list[Record]) -> Platform | N
         when=about["when"],
         ms_per_epoch=_median_ms(timing["training"] / timing["seeds"] for timing in sitting),
         measuring_ms_per_epoch=_median_ms(timing["measuring"] / timing["seeds"] for timing in sitting),
+        polar=", ".join(dict.fromkeys(each["polar"] for each in environments if each.get("polar"))),
     )
+
+
+def _spent(timings: list[Record]) -> dict[str, float]:
+    """Epochs that were trained twice count twice."""
+    found: dict[str, float] = {}
+    for timing in timings:
+        share = (timing["training"] + timing["measuring"]) / timing["seeds"]
+        found[timing["device"]] = found.get(timing["device"], 0.0) + share
+    return found
 
 
 def _median_ms(seconds: Iterable[float]) -> float | None:

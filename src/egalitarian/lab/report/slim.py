@@ -1,4 +1,4 @@
-"""Figures' files made small enough to be committed, and SVG fit to stand beside others in one page."""
+"""Figures' files made small enough to be committed."""
 
 from __future__ import annotations
 
@@ -60,9 +60,3 @@ def _without_bare_groups(text: str) -> str:
             continue
         lines.append(line)
     return "\n".join(lines)
-
-
-def inline(text: str, prefix: str) -> str:
-    """For a page with others: without the XML head, as wide as its column, every id with a prefix of its own."""
-    text = _renamed(text[text.index("<svg") :].strip(), lambda name: prefix + name)
-    return re.sub(r'^(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text)

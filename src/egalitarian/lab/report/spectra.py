@@ -88,9 +88,8 @@ def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:
 def _conditions(
     axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str], shown: Sequence[str]
 ) -> None:
-    curves = gathered.curves
     for method in shown:
-        own = curves[(curves.experiment == experiment.name) & (curves.method == method)]
+        own = gathered.curves_of(experiment.name, method)
         own = own.assign(condition=own.sigma_max / own.sigma_min)
         draw_band(axis, band(own, gathered.of(experiment.name, method), "condition"), look(method, methods).colour)
     if not shown:

@@ -63,11 +63,14 @@ class Estimate:
         return f"{self.median}{spread}{', unfinished' if self.unfinished else ''}"
 
 
-def estimate(seeds: Sequence[Summary]) -> Estimate:
-    """Epochs to the threshold over seeds."""
+def estimate(seeds: Sequence[Summary], steps: int | None = None) -> Estimate:
+    """Epochs to the threshold over seeds, from 0; or, with so many `steps` an epoch, steps, through the one that passes."""
     states = [seed.state for seed in seeds]
     counts = {"diverged": states.count("diverged"), "unfinished": states.count("unfinished")}
-    return _estimate([(seed.crossed, seed.bound) for seed in seeds], **counts)
+    if steps is None:
+        return _estimate([(seed.crossed, seed.bound) for seed in seeds], **counts)
+    taken = [(None if seed.crossed is None else steps * (seed.crossed + 1), steps * seed.bound) for seed in seeds]
+    return _estimate(taken, **counts)
 
 
 def median_and_range(seeds: Sequence[tuple[int | None, int]]) -> str:

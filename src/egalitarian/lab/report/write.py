@@ -14,7 +14,7 @@ from typing import TypeVar
 from matplotlib.figure import Figure
 
 from egalitarian.lab import catalog
-from egalitarian.lab.report import curves, distances, spectra, trajectories
+from egalitarian.lab.report import curves, distances, learning, shuffles, spectra, trajectories
 from egalitarian.lab.report.check import Verdict, judge, tally
 from egalitarian.lab.report.contents import Contents, FigurePlan, load_contents
 from egalitarian.lab.report.gather import Gathered, gather
@@ -23,6 +23,7 @@ from egalitarian.lab.report.provenance import estimates, provenance, run_record,
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
 from egalitarian.lab.report.slim import slim
 from egalitarian.lab.report.style import save
+from egalitarian.lab.report.summary import overview, said_of_cost
 from egalitarian.lab.report.tables import build
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Store
@@ -34,6 +35,8 @@ LIST = "files.txt"
 """Of what a report wrote, by which the next one knows what to remove."""
 KINDS: dict[str, tuple[Draw, str]] = {
     "curves": (curves.draw_curves, curves.CAPTION),
+    "learning": (learning.draw_learning, learning.CAPTION),
+    "shuffles": (shuffles.draw_shuffles, shuffles.CAPTION),
     "spectra": (spectra.draw_spectra, spectra.CAPTION),
     "distances": (distances.draw_distances, distances.CAPTION),
     "trajectories": (trajectories.draw_trajectories, trajectories.CAPTION),
@@ -63,6 +66,8 @@ class Report:
     """Runs that could not be read."""
     errors: tuple[str, ...]
     """Tables and figures that could not be made."""
+    cost: tuple[str, ...]
+    """The time that each table's runs took, in words."""
 
     @property
     def complete(self) -> bool:
@@ -125,6 +130,7 @@ class _Writing:
             self._table(table)
         drawn = [self._attempt(plan.name, partial(self._picture, plan)) for plan in self.contents.figures]
         verdicts = tuple(judge(self.contents, gathered))
+        seen = overview(self.contents, gathered, verdicts)
         self._write("verdicts.csv", to_csv([verdict.record() for verdict in verdicts]))
         self._write("summary.csv", to_csv([run_record(run) for run in (*gathered.runs, *gathered.variants)]))
         summary = {"verdicts": tally(verdicts), "experiments": estimates(gathered)}
@@ -137,19 +143,22 @@ class _Writing:
             tables=tables,
             pictures=tuple(picture for picture in drawn if picture is not None),
             verdicts=verdicts,
+            overview=seen,
             provenance=provenance(gathered),
             variants=variants_table(gathered.variants),
             remarks=gathered.remarks,
             warnings=gathered.warnings,
             errors=tuple(self.errors),
         )
+        if verdicts:
+            self._write("SUMMARY.md", seen.markdown(page.title, f"From {page.runs} stored runs. {page.summary}."))
         self._write("index.html", html(page))
         self._write("README.md", readme(page))
         removed = tuple(clear(self.out, self.paths))
         listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
         self._write(LIST, "\n".join(listed) + "\n")
         counts = (len(gathered.runs), len(gathered.variants))
-        told = (gathered.remarks, gathered.warnings, tuple(self.errors))
+        told = (gathered.remarks, gathered.warnings, tuple(self.errors), tuple(said_of_cost(seen.spent)))
         return Report(self.out, tuple(self.paths), verdicts, *counts, removed, *told)
 
     def _attempt(self, name: str, make: Callable[[], T]) -> T | None:
@@ -168,16 +177,22 @@ class _Writing:
         self._write(f"tables/{table.name}.tex", latex(table))
 
     def _picture(self, plan: FigurePlan) -> Picture:
+        if plan.kind == "toy":
+            return self._toy(plan)
         draw, caption = KINDS[plan.kind]
-        by_name = {experiment.name: experiment for experiment in self.gathered.experiments}
-        figure = draw(self.gathered, [by_name[name] for name in plan.experiments], plan.methods)
+        figure = draw(self.gathered, self.gathered.named_in(plan.experiments), plan.methods)
         with tempfile.TemporaryDirectory(prefix=".figure-", dir=self.out) as folder:
-            svg = ""
             for file in save(figure, Path(folder) / plan.name):
                 slim(file)
-                svg = file.read_text(encoding="utf-8") if file.suffix == ".svg" else svg
                 self._write(f"figures/{file.name}", file.read_bytes())
-        return Picture(plan.name, plan.heading, caption, svg)
+        return Picture(plan.heading, caption, f"figures/{plan.name}")
+
+    def _toy(self, plan: FigurePlan) -> Picture:
+        """Drawn by another command, and shown where it lies beside."""
+        made = (self.out / "toy" / f"{plan.name}.svg").is_file()
+        way = f"`egalitarian toy --out {self.out.name}/toy`"
+        caption = f"Simulated and drawn by {way}." if made else f"Not drawn yet: {way} does."
+        return Picture(plan.heading, caption, f"toy/{plan.name}" if made else "")
 
     def _write(self, name: str, content: str | bytes) -> None:
         """Whole, or not at all."""

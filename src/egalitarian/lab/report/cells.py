@@ -1,0 +1,111 @@
+"""What the tables of methods share: how a cell is written, and the notes on where its times are from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from string import ascii_lowercase
+
+from egalitarian.lab.report.counts import NOTHING, Count, measured, times
+from egalitarian.lab.report.render import Block, Value
+from egalitarian.lab.report.rows import Row
+from egalitarian.lab.report.statistics import Estimate
+from egalitarian.lab.spec import Experiment
+
+Both = tuple[list[Row], list[Row]]
+"""An experiment's rows: the paper's methods, and ours."""
+
+
+def pair(paper: Value, ours: Value) -> str:
+    """The paper's / ours."""
+    if paper is None and ours is None:
+        return NOTHING
+    return f"{NOTHING if paper is None else paper} / {NOTHING if ours is None else ours}"
+
+
+def gained(gain: Count | float | None) -> str | None:
+    return None if gain is None else times(gain)
+
+
+def plain(count: Count | None) -> str | None:
+    """For machines."""
+    return None if count is None else count.plain
+
+
+def passed(found: Estimate) -> str:
+    """2/3, 1 diverged."""
+    lost = f", {found.diverged} diverged" if found.diverged else ""
+    return f"{found.passed}/{found.n}{lost}" if found.n else NOTHING
+
+
+class Places:
+    """The platforms that a table's times come from, each with a letter where there are several."""
+
+    def __init__(self, listed: Iterable[Row]) -> None:
+        found = dict.fromkeys(row.cost.place for row in listed if row.cost is not None)
+        letters = [*ascii_lowercase, *(first + second for first in ascii_lowercase for second in ascii_lowercase)]
+        self._letters = dict(zip(found, letters, strict=False))
+
+    def time(self, row: Row, value: Count | float | None) -> str | None:
+        """Of a row, with its letter."""
+        if row.cost is None or value is None:
+            return None
+        return measured(value) + (f" {self._letters[row.cost.place]}" if len(self._letters) > 1 else "")
+
+    @property
+    def notes(self) -> list[str]:
+        if len(self._letters) == 1:
+            return [f"Our times: {next(iter(self._letters))}"]
+        return [f"Our times, {letter}: {place}" for place, letter in self._letters.items()]
+
+
+def blocks(
+    experiments: Sequence[Experiment], both: Sequence[Both], cells: Callable[[Row], tuple[str, ...]]
+) -> tuple[Block, ...]:
+    """For each experiment the paper's methods, and below them ours that were run."""
+    made: list[Block] = []
+    for experiment, (paper, ours) in zip(experiments, both, strict=True):
+        run = [row for row in ours if row.reached.n]
+        if paper:
+            made.append(Block(experiment.title, tuple(map(cells, paper))))
+        if run:
+            heading = f"{experiment.title}: not in the paper, ours" if paper else experiment.title
+            made.append(Block(heading, tuple(map(cells, run))))
+    return tuple(made)
+
+
+def remarks(experiments: Sequence[Experiment], both: Sequence[Both]) -> list[str]:
+    """What is not run of ours, and seeds of one row that took the polar factor in different ways."""
+    missing: dict[str, list[str]] = {}
+    for experiment, (_, ours) in zip(experiments, both, strict=True):
+        missing.setdefault("; ".join(row.title for row in ours if not row.reached.n), []).append(experiment.title)
+    notes = [f"Ours that are not run on {', '.join(where)}: {methods}" for methods, where in missing.items() if methods]
+    mixed = [row for paper, ours in both for row in (*paper, *ours) if row.polar]
+    return notes + [f"{row.experiment.title}, {row.title} pools polar factors: {row.polar} seeds" for row in mixed]
+
+
+def threshold_notes(experiment: Experiment, hardware: str) -> list[str]:
+    """How a run ends, and what its times are."""
+    return [
+        f"A run ends {experiment.measure.past} epochs after it passes, or when its budget is spent",
+        f"The paper's times are a {hardware}'s and cannot be compared with ours; ours are training without measuring, "
+        "divided by the seeds trained side by side",
+    ]
+
+
+def threshold_record(row: Row) -> dict[str, Value]:
+    """What every row that waits for a threshold has, for machines."""
+    found = row.reached
+    return {
+        "median": plain(found.median),
+        "min": plain(found.low),
+        "lower_quartile": plain(found.lower_quartile),
+        "upper_quartile": plain(found.upper_quartile),
+        "max": plain(found.high),
+        "n": found.n,
+        "passed": found.passed,
+        "diverged": found.diverged,
+        "unfinished": found.unfinished,
+        "paper_gain": row.paper_gain,
+        "gain": plain(row.gain),
+        "gain_seconds": plain(row.gain_seconds),
+    }

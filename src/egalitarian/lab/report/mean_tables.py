@@ -1,0 +1,112 @@
+"""Table 8: training accuracy, its mean over all epochs, while the labels change; by optimizer, with and without EGD."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from egalitarian.lab.report.accuracies import Accuracy, in_percent, mean_train_accuracy
+from egalitarian.lab.report.cells import gained, pair
+from egalitarian.lab.report.contents import TablePlan
+from egalitarian.lab.report.counts import NOTHING
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.render import Block, Table, Value
+from egalitarian.lab.report.rows import NO_CLAIM, mixed_polar
+from egalitarian.lab.spec import Claim, Experiment
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one experiment."""
+
+    experiment: Experiment
+    method: str
+    claim: Claim
+    found: Accuracy
+    paper_gain: float | None
+    gain: float | None
+    """Over the same optimizer without a transform."""
+    polar: str
+
+    @property
+    def title(self) -> str:
+        return self.experiment.method(self.method).title
+
+
+def means_table(plan: TablePlan, gathered: Gathered) -> Table:
+    """For each experiment a row for every method of the paper, and for ours that were run."""
+    experiments = gathered.named_in(plan.experiments)
+    made = {experiment.title: _rows(gathered, experiment, plan) for experiment in experiments}
+    listed = [row for rows in made.values() for row in rows]
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=("method", "in %, paper", "in %, ours: median (min–max)", "seeds", "gain by EGD, paper / ours"),
+        blocks=tuple(Block(title, tuple(map(_cells, rows))) for title, rows in made.items()),
+        notes=(
+            "The mean of training accuracy over all epochs, each read at the epoch's end with the labels it was trained "
+            "on; of runs that went through all of their epochs",
+            "A seed whose loss is not a number has diverged: it stops there, is counted so, and is in no mean",
+            "Gains are over the same optimizer without EGD: the paper's from its one run, ours of medians",
+            *(f"{row.experiment.title}, {row.title} pools polar factors: {row.polar} seeds" for row in listed if row.polar),
+        ),
+        records=tuple(map(_record, listed)),
+    )
+
+
+def _rows(gathered: Gathered, experiment: Experiment, plan: TablePlan) -> list[Row]:
+    """The paper's in the plan's order, then ours that were run."""
+    ours = [method for method in experiment.methods if method not in plan.methods]
+    methods = [method for method in plan.methods if method in experiment.methods]
+    methods += [method for method in ours if gathered.of(experiment.name, method)]
+    return [_row(gathered, experiment, method) for method in methods]
+
+
+def _row(gathered: Gathered, experiment: Experiment, method: str) -> Row:
+    seeds, plain = gathered.of(experiment.name, method), bare(experiment, method)
+    found, behind = mean_train_accuracy(seeds), mean_train_accuracy(gathered.of(experiment.name, plain)).median
+    claim, under = [experiment.claims.get(name, NO_CLAIM) for name in (method, plain)]
+    paper = (claim.mean_train_accuracy, under.mean_train_accuracy)
+    return Row(
+        experiment=experiment,
+        method=method,
+        claim=claim,
+        found=found,
+        paper_gain=paper[0] / paper[1] if paper[0] and paper[1] else None,
+        gain=found.median / behind if found.median is not None and behind else None,
+        polar=mixed_polar(seeds),
+    )
+
+
+def bare(experiment: Experiment, method: str) -> str:
+    """The method with the same optimizer and without a transform; empty where the method itself is that."""
+    own = experiment.method(method)
+    same = [name for name, other in experiment.methods.items() if other.optim == own.optim and not other.transform]
+    return next(iter(same), "") if own.transform else ""
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    paper = row.claim.mean_train_accuracy
+    return (
+        row.title,
+        NOTHING if paper is None else in_percent(paper),
+        str(row.found) or ("unfinished" if row.found.others else "not run"),
+        str(row.found.n) if row.found.n else NOTHING,
+        pair(gained(row.paper_gain), gained(row.gain)),
+    )
+
+
+def _record(row: Row) -> dict[str, Value]:
+    return {
+        "experiment": row.experiment.name,
+        "method": row.method,
+        "paper": row.claim.mean_train_accuracy,
+        "median": row.found.median,
+        "min": row.found.low,
+        "max": row.found.high,
+        "n": row.found.n,
+        "diverged": row.found.diverged,
+        "unfinished": row.found.others,
+        "paper_gain": row.paper_gain,
+        "gain": row.gain,
+    }

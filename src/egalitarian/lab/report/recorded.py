@@ -1,0 +1,89 @@
+"""The verdicts on record, `paper/_verdicts.toml`: what our runs said of each cell of the paper when we last looked."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from typing import Literal, NamedTuple
+
+from egalitarian.lab.settings import Settings, SpecError, read
+
+Measure = Literal[
+    "epochs", "steps", "final accuracy", "mean training accuracy", "gain in epochs",
+    "seconds", "ms per epoch", "ms per step", "gain in seconds",
+]  # fmt: skip
+"""The last four are of other hardware, and have no verdict."""
+Says = Literal["inside", "outside", "undecided"]
+FILE = "lab/paper/_verdicts.toml"
+HEAD = """\
+# What our stored runs say of each cell of the paper, cells as experiment/method. `egalitarian check` ends with 1 where they
+# no longer say so. Outside and known cells are both "outside" here: a known one's reason is its claim's erratum.
+# Written by `egalitarian check --record FILE`, which keeps each `why` with its cells.
+"""
+
+
+class Cell(NamedTuple):
+    """One number of the paper."""
+
+    experiment: str
+    method: str
+    measure: Measure
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment}/{self.method}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Settings):
+    """One verdict on several cells, for one reason."""
+
+    measure: Measure
+    verdict: Says
+    why: str = ""
+    """Where it is not inside, and no erratum explains it."""
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Settings):
+    """All entries."""
+
+    verdicts: tuple[Entry, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        named = [(entry.measure, name) for entry in self.verdicts for name in entry.cells]
+        for cell in named:
+            if named.count(cell) > 1:
+                raise SpecError(f"verdicts must name a cell once, got {cell[1]} ({cell[0]}) again; take one out")
+
+    @cached_property
+    def _by_cell(self) -> Mapping[tuple[str, str], Entry]:
+        return {(entry.measure, name): entry for entry in self.verdicts for name in entry.cells}
+
+    def of(self, cell: Cell) -> Entry | None:
+        return self._by_cell.get((cell.measure, cell.name))
+
+
+def load_record() -> Record:
+    """What is on record."""
+    text = (resources.files("egalitarian.lab") / "paper" / "_verdicts.toml").read_text(encoding="utf-8")
+    return read(Record, tomllib.loads(text))
+
+
+def as_toml(found: Iterable[tuple[Cell, Says, str]]) -> str:
+    """The file that says so: (cell, verdict, why) of each."""
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for cell, verdict, why in found:
+        grouped.setdefault((cell.measure, verdict, why), []).append(cell.name)
+    parts = [HEAD]
+    for (measure, says, why), cells in grouped.items():
+        lines = ["[[verdicts]]", f"measure = {json.dumps(measure)}", f"verdict = {json.dumps(says)}"]
+        lines += [f"why = {json.dumps(why, ensure_ascii=False)}"] if why else []
+        parts.append("\n".join([*lines, "cells = [", *(f"    {json.dumps(name)}," for name in cells), "]"]) + "\n")
+    return "\n".join(parts)

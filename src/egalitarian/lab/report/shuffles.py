@@ -1,0 +1,71 @@
+"""Training accuracy while the labels change: a row for each experiment, a column for each optimizer, seeds as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, new_figure, note, present
+from egalitarian.lab.report.style import styled
+from egalitarian.lab.spec import Experiment
+
+CAPTION = (
+    "Training accuracy at the end of every epoch, with the labels it was trained on: the median over seeds, with the "
+    "middle half of them as a band. All labels are shuffled before the epochs with a dotted line. Each column is one "
+    "optimizer, with and without EGD."
+)
+
+
+@styled
+def draw_shuffles(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
+    columns = by_optimizer(experiments, methods)
+    figure = new_figure(len(columns), 0.4 + 1.25 * len(experiments))
+    axes = figure.subplots(len(experiments), len(columns), sharex="row", sharey=True, squeeze=False)
+    for row, experiment in zip(axes, experiments, strict=True):
+        for axis, own in zip(row, columns, strict=True):
+            _panel(axis, gathered, experiment, own, methods)
+        row[0].set_ylabel(f"{experiment.title.rpartition(', ')[2]}\ntraining accuracy")
+    for axis, own in zip(axes[0], columns, strict=True):
+        axis.set_title(next(each.methods[own[0]].title for each in experiments if own[0] in each.methods))
+    for axis in axes[-1]:
+        axis.set_xlabel("epoch")
+    legend(
+        figure,
+        labels(gathered, experiments, methods),
+        methods,
+        Line2D([], [], color="0.5", linewidth=0.7, linestyle=":", label="labels shuffled"),
+    )
+    return figure
+
+
+def by_optimizer(experiments: Sequence[Experiment], methods: Sequence[str]) -> list[list[str]]:
+    """The methods in columns, the plain one of each optimizer first."""
+    known = {name: method for experiment in experiments for name, method in experiment.methods.items()}
+    columns: dict[str, list[str]] = {}
+    for name in methods:
+        if name in known:
+            columns.setdefault(known[name].optim.optimizer, []).append(name)
+    return list(columns.values())
+
+
+def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, own: Sequence[str], methods: Sequence[str]) -> None:
+    shown = present(gathered, experiment, own)
+    for method in shown:
+        curves, seeds = gathered.curves_of(experiment.name, method), gathered.of(experiment.name, method)
+        draw_band(axis, band(curves, seeds, "train_accuracy"), look(method, methods).colour, thin=False, linewidth=1.1)
+    for epoch in shuffled(experiment):
+        axis.axvline(epoch + 1, color="0.5", linewidth=0.7, linestyle=":")
+    if not shown:
+        note(axis, "not run")
+    axis.set(ylim=(-0.03, 1.04))
+
+
+def shuffled(experiment: Experiment) -> list[int]:
+    """The epochs, from 0, before which the labels change."""
+    era = getattr(experiment.task, "era", lambda epoch: 0)
+    epochs = max(method.epochs for method in experiment.methods.values())
+    return [epoch for epoch in range(1, epochs) if era(epoch) != era(epoch - 1)]

@@ -1,0 +1,119 @@
+"""Tables 6 and 7: steps and time to the threshold, and the accuracy at the end of a full-length run."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from egalitarian.lab.report.accuracies import in_percent
+from egalitarian.lab.report.cells import (
+    Both,
+    Places,
+    blocks,
+    gained,
+    pair,
+    passed,
+    plain,
+    remarks,
+    threshold_notes,
+    threshold_record,
+)
+from egalitarian.lab.report.contents import Contents, TablePlan
+from egalitarian.lab.report.counts import NOTHING, percent
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.render import Table, Value
+from egalitarian.lab.report.rows import Row, rows
+from egalitarian.lab.spec import Experiment
+
+
+def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
+    """For each experiment the paper's methods, and below them ours that were run, the fair baseline among them."""
+    experiments = gathered.named_in(plan.experiments)
+    both = [rows(gathered, experiment, plan) for experiment in experiments]
+    listed = [row for paper, ours in both for row in (*paper, *ours)]
+    places = Places(listed)
+    threshold = percent(experiments[0].measure.threshold)
+    whose = f"{contents.paper.hardware} / ours"
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=(
+            "method",
+            "steps, paper",
+            "steps, ours: median (min–max)",
+            "passed",
+            "gain, paper / ours",
+            *(["gain over the fair baseline"] if plan.fair else []),
+            f"ms per step, {whose}",
+            f"s to {threshold}, {whose}",
+            "final test accuracy in %, paper / ours",
+        ),
+        blocks=blocks(experiments, both, partial(_cells, plan=plan, places=places)),
+        notes=(
+            *_reading_notes(experiments[0], plan),
+            *threshold_notes(experiments[0], contents.paper.hardware),
+            *places.notes,
+            *_without_end(experiments, both),
+            *remarks(experiments, both),
+        ),
+        records=tuple(_record(row) for row in listed),
+    )
+
+
+def _reading_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
+    threshold, steps = percent(experiment.measure.threshold), experiment.steps_per_epoch
+    baseline = experiment.methods[plan.baseline].title
+    notes = [
+        f"Test accuracy is read every {steps} steps; what counts are the steps up to the first reading that exceeds "
+        f"{threshold}. A seed that does not pass counts as more than its budget",
+        f"Gains are {baseline}'s steps over the method's: the paper's from its one run, ours of medians",
+        "Final test accuracy is that of full-length runs alone, which go on through their whole budget, usually one to a "
+        "row: the median over them, and in brackets the smallest and largest over the last tenth of their epochs",
+    ]
+    if plan.fair:
+        fair = experiment.methods[plan.fair].title
+        notes.insert(2, f"The fair baseline is ours: {fair}, with the weight decay of all the others (docs/errata.md)")
+    return notes
+
+
+def _without_end(experiments: list[Experiment], both: list[Both]) -> list[str]:
+    lacking = [row.title for paper, ours in both for row in (*paper, *ours) if row.reached.n and not row.final.n]
+    return [f"No full-length run yet, so no final accuracy: {'; '.join(lacking)}"] if lacking else []
+
+
+def _cells(row: Row, plan: TablePlan, places: Places) -> tuple[str, ...]:
+    claim = row.claim
+    final = None if claim.final_accuracy is None else in_percent(claim.final_accuracy)
+    return (
+        f"{row.title} (ours: the fair baseline)" if row.method == plan.fair else row.title,
+        NOTHING if claim.steps is None else str(claim.steps),
+        str(row.reached),
+        passed(row.reached),
+        pair(gained(row.paper_gain), gained(row.gain)),
+        *([gained(row.fair_gain) or NOTHING] if plan.fair else []),
+        pair(claim.ms_per_step, places.time(row, row.ms_per_step)),
+        pair(claim.seconds, places.time(row, row.seconds)),
+        pair(final, str(row.final) or None),
+    )
+
+
+def _record(row: Row) -> dict[str, Value]:
+    claim = row.claim
+    return {
+        "experiment": row.experiment.name,
+        "method": row.method,
+        "ours": "yes" if row.ours else "no",
+        "paper_steps": claim.steps,
+        **threshold_record(row),
+        "fair_gain": plain(row.fair_gain),
+        "paper_ms_per_step": claim.ms_per_step,
+        "ms_per_step": row.ms_per_step,
+        "paper_seconds": claim.seconds,
+        "seconds": plain(row.seconds),
+        "timed_on": row.timed_on,
+        "paper_final_accuracy": claim.final_accuracy,
+        "final_accuracy": row.final.median,
+        "final_low": row.final.low,
+        "final_high": row.final.high,
+        "full_length_runs": row.final.n,
+    }

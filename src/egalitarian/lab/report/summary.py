@@ -1,0 +1,198 @@
+"""All of it on one page: how many cells are inside, which are not and why, from how many seeds, and at what cost."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from egalitarian.lab.report.check import Verdict
+from egalitarian.lab.report.contents import Contents, TablePlan
+from egalitarian.lab.report.counts import NOTHING
+from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.judging import ERRATA, Kind
+from egalitarian.lab.report.render import Block, Table, Value, markdown
+
+ENOUGH = 8
+"""Seeds that every row should have."""
+COLUMNS: dict[str, tuple[Kind, ...]] = {
+    "inside": ("inside",),
+    "outside": ("outside", "known"),
+    "undecided": ("undecided", "too few seeds", "unfinished", "incomplete"),
+    "not run": ("not run",),
+}
+"""How verdicts are counted."""
+ASIDE = "the text read literally, or one's own"
+DEVICES = {"cuda": "GPU time", "cpu": "CPU time"}
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the runs of one table took, training and measuring, in seconds by device."""
+
+    table: str
+    runs: int
+    untimed: int
+    """Runs without stored times."""
+    seconds: Mapping[str, float]
+    hardware: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One page."""
+
+    counts: Table
+    cells: Table
+    """Every cell that is outside or undecided, with its reason."""
+    few: tuple[str, ...]
+    """Rows of the paper with fewer seeds than there should be."""
+    spent: tuple[Spent, ...]
+
+    def markdown(self, title: str, sentence: str) -> str:
+        """SUMMARY.md."""
+        parts = [f"# {title}, on one page\n", f"{sentence}\n", markdown(self.counts)]
+        if self.cells.records:
+            parts.append(_linked(markdown(self.cells)))
+        return "\n".join(parts)
+
+
+def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]) -> Overview:
+    """Of all that is judged."""
+    compared = [verdict for verdict in verdicts if verdict.compared]
+    spent = tuple(_spent(plan, gathered) for plan in contents.tables if plan.runs)
+    few = tuple(_few(contents, gathered))
+    return Overview(_counts(contents, gathered, compared, spent, few), _reasons(compared), few, spent)
+
+
+def _counts(
+    contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict], spent: Iterable[Spent], few: Sequence[str]
+) -> Table:
+    by_table: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_table.setdefault(ASIDE if verdict.aside else verdict.table, []).append(verdict)
+    costs = {each.table: each for each in spent}
+    seeds = {plan.number or ASIDE: _seeds(plan, gathered) for plan in contents.tables if plan.runs}
+    names = [name for name in (*dict.fromkeys(plan.number for plan in contents.tables), ASIDE) if name in by_table]
+    records = [_count(name, by_table[name], seeds.get(name, NOTHING), costs.get(name)) for name in names]
+    own = [verdict for verdict in verdicts if not verdict.aside]
+    records.append(_count("all of the paper's", own, "", None))
+    return Table(
+        name="summary",
+        title="Cells of the paper's tables",
+        number="",
+        columns=tuple(records[0]),
+        blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
+        notes=(
+            "Inside: the paper's value is within our smallest to largest seed. Outside: it is not. Undecided: above every "
+            "seed that passed while others did not; or too few seeds, or unfinished. Wall-clock cells are of other "
+            "hardware and not counted",
+            f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
+            "Time: training and measuring of all stored runs of the table, ours that are not in the paper among them; each "
+            "run's share of what was trained side by side. "
+            + "; ".join(
+                f"{each.table}: {each.untimed} of {each.runs} runs have no stored times" for each in spent if each.untimed
+            ),
+        ),
+        records=tuple(records),
+    )
+
+
+def _count(name: str, verdicts: Sequence[Verdict], seeds: str, cost: Spent | None) -> dict[str, Value]:
+    kinds = Counter(verdict.kind for verdict in verdicts)
+    return {
+        "table": name,
+        **{column: sum(kinds[kind] for kind in own) for column, own in COLUMNS.items()},
+        "seeds": seeds,
+        **{column: _took(cost.seconds.get(device)) if cost else "" for device, column in DEVICES.items()},
+        "hardware": ", ".join(cost.hardware) if cost else "",
+    }
+
+
+def _said(value: Value) -> str:
+    return NOTHING if value in ("", None) else str(value)
+
+
+def _reasons(verdicts: Sequence[Verdict]) -> Table:
+    shown = [verdict for verdict in verdicts if verdict.kind in (*COLUMNS["outside"], *COLUMNS["undecided"])]
+    records: list[dict[str, Value]] = [
+        {
+            "table": verdict.table.partition(":")[0],
+            "cell": f"{verdict.experiment}, {verdict.method}: {verdict.measure}",
+            "paper": verdict.paper,
+            "ours": f"{verdict.ours} ({verdict.spread})" if verdict.spread else verdict.ours or NOTHING,
+            "seeds": verdict.n,
+            "verdict": verdict.verdict,
+            "why": verdict.why or ("not known" if verdict.kind == "outside" else ""),
+        }
+        for verdict in sorted(shown, key=lambda verdict: verdict.table)
+    ]
+    return Table(
+        name="outside",
+        title="Outside or undecided, and why",
+        number="",
+        columns=tuple(records[0]) if records else (),
+        blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
+        notes=(),
+        records=tuple(records),
+    )
+
+
+def _spent(plan: TablePlan, gathered: Gathered) -> Spent:
+    runs = [run for run in gathered.runs if run.experiment in plan.experiments]
+    seconds: Counter[str] = Counter()
+    for run in runs:
+        seconds.update(run.seconds)
+    hardware = Counter(run.platform.hardware for run in runs if run.platform is not None)
+    untimed = sum(not run.seconds for run in runs)
+    machines = tuple(name for name, _ in hardware.most_common())
+    return Spent(plan.number or ASIDE, len(runs), untimed, dict(seconds), machines)
+
+
+def _rows(plan: TablePlan, gathered: Gathered) -> dict[str, int]:
+    """Seeds of each of the paper's rows that were run, by experiment and method."""
+    counts = {
+        f"{experiment.name} {method}": len(gathered.of(experiment.name, method))
+        for experiment in gathered.named_in(plan.experiments)
+        for method in plan.methods
+        if method in experiment.methods
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _seeds(plan: TablePlan, gathered: Gathered) -> str:
+    counts = _rows(plan, gathered).values()
+    return "–".join(dict.fromkeys(map(str, (min(counts), max(counts))))) if counts else ""
+
+
+def _few(contents: Contents, gathered: Gathered) -> Iterable[str]:
+    for plan in contents.tables:
+        if plan.runs and plan.number:
+            yield from (f"{name} {count}" for name, count in _rows(plan, gathered).items() if count < ENOUGH)
+
+
+def _took(seconds: float | None) -> str:
+    """In the unit that suits it."""
+    if not seconds:
+        return ""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.2g} s"
+
+
+def said_of_cost(spent: Iterable[Spent]) -> list[str]:
+    """A line for each table that has runs."""
+    return [f"{each.table}: {', '.join(_by_device(each))}" for each in spent if each.runs]
+
+
+def _by_device(spent: Spent) -> list[str]:
+    timed = [f"{_took(took)} of {DEVICES.get(device, device)}" for device, took in sorted(spent.seconds.items()) if took]
+    timed = [f"{' and '.join(timed)} for {spent.runs - spent.untimed} runs"] if timed else []
+    return timed + ([f"{spent.untimed} runs without stored times"] if spent.untimed else [])
+
+
+def _linked(text: str) -> str:
+    """Names of errata as links, from the folder of the committed results."""
+    return re.sub(rf"{re.escape(ERRATA)}#[\w-]+", lambda found: f"[{found[0]}](../{found[0]})", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,12 @@ from report_records import write_run
 from rich.console import Console
 
 from egalitarian.lab import catalog
-from egalitarian.lab.report.check import Verdict, anchor, check, in_words, judge_epochs, place, tally
+from egalitarian.lab.report.check import Verdict, check, in_words, tally
 from egalitarian.lab.report.counts import Count
 from egalitarian.lab.report.gather import Summary, gather
+from egalitarian.lab.report.judging import anchor, excused, judge_reached, place
 from egalitarian.lab.report.statistics import Estimate, estimate
 from egalitarian.lab.shows import say_verdicts
-from egalitarian.lab.spec import Claim
 from egalitarian.lab.store import Store
 
 NINE = [f"{kind}-{p}" for kind in ("addition", "multiplication") for p in (79, 97, 127)] + [
@@ -81,11 +82,11 @@ def test_a_row_says_paper_median_spread_n_and_passed(verdicts: list[Verdict]) ->
 
 def test_known_not_to_reproduce_points_to_the_errata(store: Store) -> None:
     runs = gather(store).of("addition-97", "egd-rsvd-128")
-    claim = Claim(table="Table 2", epochs=139, erratum="Rank 128, and why: it differs")
-    kind, words = judge_epochs(claim, estimate(runs))
+    erratum = "Rank 128, and why: it differs"
+    kind, words = excused(judge_reached(139, estimate(runs)), erratum)
     assert kind == "known"
     assert words.startswith("known: see docs/errata.md#rank-128-and-why-it-differs (outside: 7.3 % below")
-    assert judge_epochs(claim.replace(epochs=155), estimate(runs)) == ("inside", "inside the spread")
+    assert excused(judge_reached(155, estimate(runs)), erratum) == ("inside", "inside the spread")
 
 
 def seeds(*crossings: int | None, bound: int = 12_000) -> Estimate:
@@ -110,7 +111,7 @@ def seeds(*crossings: int | None, bound: int = 12_000) -> Estimate:
 def test_never_is_inside_only_where_half_of_the_seeds_or_more_do_not_pass(
     crossings: tuple[int | None, ...], kind: str, words: str
 ) -> None:
-    assert judge_epochs(Claim(table="Table 4", epochs="never"), seeds(*crossings)) == (kind, words)
+    assert judge_reached("never", seeds(*crossings)) == (kind, words)
 
 
 @pytest.mark.parametrize(
@@ -128,15 +129,15 @@ def test_never_is_inside_only_where_half_of_the_seeds_or_more_do_not_pass(
 )
 def test_above_all_seeds_that_passed_is_undecided_while_others_did_not(paper: int, kind: str, words: str) -> None:
     found = seeds(293, 352, 385, None)
-    assert judge_epochs(Claim(table="Table 4", epochs=paper), found) == (kind, words)
-    assert judge_epochs(Claim(table="Table 4", epochs=paper, erratum="x"), found)[0] == kind.replace("outside", "known")
+    judged = judge_reached(paper, found)
+    assert judged == (kind, words)
+    assert excused(judged, "x")[0] == kind.replace("outside", "known")
 
 
 def test_where_no_seed_passes_a_number_is_outside_up_to_the_budget_and_undecided_beyond() -> None:
     words = "none of 3 seeds passes within 400 epochs"
     for paper, kind in ((116, "outside"), (400, "outside"), (5392, "undecided")):
-        claim = Claim(table="Table 2", epochs=paper)
-        assert judge_epochs(claim, seeds(None, None, None, bound=400)) == (kind, f"{kind}: {words}")
+        assert judge_reached(paper, seeds(None, None, None, bound=400)) == (kind, f"{kind}: {words}")
 
 
 def test_one_run_per_cell_excuses_only_a_never_beside_seeds_that_pass() -> None:
@@ -175,8 +176,8 @@ def test_wall_clock_cells_are_of_other_hardware(verdicts: list[Verdict]) -> None
 
 
 def test_every_claim_has_its_cell(verdicts: list[Verdict]) -> None:
-    assert sum(one.measure == "epochs" for one in verdicts) == 6 * 5 + 3 * 7
-    assert sum(one.measure == "gain in epochs" for one in verdicts) == 3
+    cells = {"epochs": 6 * 5 + 3 * 7, "gain in epochs": 3, "steps": 6 + 4, "final accuracy": 6 + 4, "mean accuracy": 4 * 6}
+    assert Counter(one.measure for one in verdicts if one.compared) == cells
     assert not any(one.aside for one in verdicts)
 
 

@@ -21,8 +21,10 @@ from egalitarian.lab.report.contents import load_contents
 from egalitarian.lab.report.curves import draw_curves
 from egalitarian.lab.report.distances import draw_distances
 from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.learning import draw_learning
 from egalitarian.lab.report.lines import LOOKS, band, legend, look, sparse
-from egalitarian.lab.report.slim import inline, slim
+from egalitarian.lab.report.shuffles import by_optimizer, draw_shuffles, shuffled
+from egalitarian.lab.report.slim import slim
 from egalitarian.lab.report.spectra import draw_spectra, fan
 from egalitarian.lab.report.style import save
 from egalitarian.lab.report.trajectories import common_seed, draw_trajectories, project
@@ -155,6 +157,58 @@ def test_the_legend_says_how_many_pass(tmp_path: Path) -> None:
     assert below == [["epoch"], ["epoch", "SGD: 0 of 1 pass, unfinished", "EGD: 1 of 2 pass"]]
 
 
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Gathered:
+    """MNIST, with a full-length run, and shuffled labels."""
+    store = Store(tmp_path_factory.mktemp("others"))
+    for seed in range(3):
+        write_run(store, "mnist", "egd", seed, 6, epochs=1000 if seed == 0 else None)
+        write_run(store, "mnist", "adamw-decay", seed, 17)
+        write_run(store, "cifar-shuffle-3", "adam", seed, learnt=lambda epoch: epoch % 25 / 25)
+    return gather(store)
+
+
+def test_learning_is_drawn_against_steps_and_goes_on_with_the_full_length_run(others: Gathered) -> None:
+    figure = draw_learning(others, others.named_in(["mnist"]), ("adamw", "egd", "adamw-decay"))
+    accuracy, loss = figure.axes
+    assert (accuracy.get_xlabel(), accuracy.get_ylabel(), loss.get_ylabel()) == ("step", "accuracy", "loss")
+    colour = look("egd", ("egd",)).colour
+    lines = [line for line in accuracy.lines if line.get_color() == colour]
+    marks = [line.get_xdata()[0] for line in lines if line.get_marker() == "s"]
+    assert marks == [700], "through the seventh reading"
+    ends = [(np.nanmin(line.get_xdata()), np.nanmax(line.get_xdata()), line.get_linewidth()) for line in lines]
+    assert (1200, 100_000, 0.5) in ends, "alone from where the others have stopped"
+    assert legend_of(figure) == [
+        "EGD",
+        "AdamW, the same decay",
+        "test (band: middle half of seeds)",
+        "training",
+        "test, a full-length run alone",
+    ]
+
+
+def test_shuffled_labels_have_a_panel_for_each_optimizer_and_a_line_where_they_change(others: Gathered) -> None:
+    experiments = others.named_in(["cifar-shuffle-1", "cifar-shuffle-3"])
+    methods = ("adam", "adam-egd", "radam", "rmsprop")
+    assert by_optimizer(experiments, methods) == [["adam", "adam-egd"], ["radam"], ["rmsprop"]]
+    assert [shuffled(experiment) for experiment in experiments] == [[50], [25, 50, 75]]
+    figure = draw_shuffles(others, experiments, methods)
+    assert len(figure.axes) == 6
+    drawn = figure.axes[3]
+    assert list(drawn.lines[0].get_ydata()) == pytest.approx([epoch % 25 / 25 for epoch in range(100)]), "no epoch left out"
+    assert [line.get_xdata()[0] for line in drawn.lines[1:]] == [26, 51, 76]
+    assert texts(figure).count("not run") == 5
+    assert legend_of(figure) == ["Adam", "labels shuffled"]
+
+
+@pytest.mark.parametrize("draw", [draw_learning, draw_shuffles])
+def test_nothing_run_can_be_drawn(draw: Callable[..., Figure], tmp_path: Path) -> None:
+    found = gather(Store(tmp_path))
+    figure = draw(found, found.named_in(["mnist"]), ("adamw", "egd"))
+    assert "not run" in texts(figure)
+    save(figure, tmp_path / "figure")
+
+
 @pytest.mark.parametrize("draw", DRAWN)
 def test_the_legend_lists_what_is_drawn_and_a_panel_says_what_it_lacks(draw: Callable[..., Figure], tmp_path: Path) -> None:
     store = Store(tmp_path)
@@ -224,18 +278,13 @@ def test_unknown_methods_take_colours_in_turn() -> None:
     assert first.colour != second.colour
 
 
-def test_slim_svg_is_well_formed_and_stands_beside_others(gathered: Gathered, tmp_path: Path) -> None:
+def test_slim_svg_is_well_formed_and_has_only_ids_that_are_used(gathered: Gathered, tmp_path: Path) -> None:
     svg = save(draw_distances(gathered, gathered.experiments[1:2], METHODS), tmp_path / "figure")[1]
     before = len(svg.read_text())
     slim(svg)
-    assert len(svg.read_text()) < 0.7 * before
-    given = []
-    for prefix in ("a", "b"):
-        text = inline(svg.read_text(), prefix)
-        xml.dom.minidom.parseString(text)
-        assert text.startswith("<svg")
-        assert " width=" not in text.split(">")[0]
-        ids = re.findall(r' id="([^"]*)"', text)
-        assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) == set(ids)
-        given += ids
-    assert len(given) == len(set(given))
+    text = svg.read_text()
+    assert len(text) < 0.7 * before
+    xml.dom.minidom.parseString(text)
+    ids = re.findall(r' id="([^"]*)"', text)
+    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) == set(ids)
+    assert len(ids) == len(set(ids))

@@ -163,6 +163,34 @@ def test_an_older_version_is_a_variant(store: Store) -> None:
     assert found.variants[0].differs == "version = 0 (catalogue: 1)"
 
 
+def test_a_run_from_before_a_setting_that_it_has_at_its_default_counts(store: Store) -> None:
+    stored = write_run(store, "addition-97", "egd", 0, 30)
+    spec = stored.spec
+    del spec["settings"]["transform"][0]["precision"]
+    (stored.folder / "spec.json").write_text(json.dumps(spec))
+    assert [run.crossed for run in gather(store).runs] == [30]
+
+
+def test_a_transform_that_was_edited_does_not_count(store: Store) -> None:
+    stored = write_run(store, "addition-97", "egd-rsvd-64", 0, 30)
+    spec = stored.spec
+    spec["settings"]["transform"][0]["rank"] = 63
+    (stored.folder / "spec.json").write_text(json.dumps(spec))
+    (variant,) = gather(store).variants
+    assert variant.differs == "transform.0.rank = 63 (catalogue: 64)"
+
+
+def test_how_the_polar_factor_was_taken_is_read_over_all_sittings(store: Store) -> None:
+    stored = write_run(store, "addition-97", "egd", 0, 29, polar="exact")
+    with (stored.folder / "environment.jsonl").open("a") as file:
+        file.write(json.dumps({**stored.environments[0], "polar": "fast", "epoch": 30}) + "\n")
+    write_run(store, "addition-97", "egd", 1, 29)
+    first, second = gather(store).runs
+    assert first.platform is not None
+    assert second.platform is not None
+    assert (first.platform.polar, second.platform.polar) == ("exact, fast", "")
+
+
 def test_a_spec_that_was_edited_does_not_count(store: Store) -> None:
     stored = write_run(store, "addition-97", "egd", 0, 30)
     path = stored.folder / "spec.json"

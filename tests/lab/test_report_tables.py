@@ -166,14 +166,27 @@ def test_the_papers_own_averages_follow_from_its_tables() -> None:
 
 def test_the_settings_are_those_of_the_specs(contents: Contents, gathered: Gathered) -> None:
     found = table(contents, gathered, "table-1-settings")
-    parity = row(found, "", "Sparse parity, 3 secret of 100 bits")
-    assert parity[1:] == ("100", "–", "2000", "100", "squared-error", "0.0416239", "0.01", "32")
-    assert row(found, "", "Addition modulo 97")[1:4] == ("–", "97", "50 % of all pairs")
+    parity = row(found, "in the paper's table", "Sparse parity, 2 secret of 400 bits")
+    assert parity[1:] == ("400", "–", "2000", "50", "squared-error", "0.01", "0.001", "32")
+    assert row(found, "in the paper's table", "Addition modulo 97")[1:4] == ("–", "0.5", "4704")
+    assert row(found, "not in the paper's table", "MNIST, 1000 images")[3:5] == ("1000", "200")
+
+
+def test_settings_that_differ_from_the_papers_are_marked_and_no_others(contents: Contents, gathered: Gathered) -> None:
+    found = table(contents, gathered, "table-1-settings")
+    marked = {cells[0]: [cell for cell in cells if "≠" in cell] for block in found.blocks for cells in block.rows}
+    assert {task: cells for task, cells in marked.items() if cells} == {
+        "Sparse parity, 3 secret of 100 bits": ["0.0416239 ≠ 0.042"],
+        "Sparse parity, 4 secret of 50 bits": ["0.0230841 ≠ 0.023"],
+    }
+    assert r"0.0416239 $\neq$ 0.042" in latex(found)
 
 
 def test_methods_that_share_settings_share_a_row(contents: Contents, gathered: Gathered) -> None:
     found = table(contents, gathered, "methods")
-    assert row(found, "in the paper", "sgd")[1:5] == ("all", "the task's", "the task's", "loss")
+    assert row(found, "in the paper", "sgd")[1:4] == ("addition, multiplication, parity", "the task's", "the task's")
+    assert row(found, "in the paper", "grokfast-ema")[1] == "mnist"
+    assert row(found, "not in the paper, ours", "grokfast-ema")[1] == "addition, multiplication, parity"
     assert row(found, "not in the paper, ours", "sgd-tuned")[1:4] == ("addition, multiplication", "5", "0.001")
     assert row(found, "not in the paper, ours", "egd-outside")[3] == "the task's; 0.03"
 

@@ -188,12 +188,13 @@ def check(
     """
     from egalitarian.lab.report.check import check as judge
     from egalitarian.lab.report.check import to_record
+    from egalitarian.lab.report.recorded import load_record
 
     console = Console(highlight=False)
     checked = judge(Store(choices.existing(runs)), tuple(experiments or ()))
     shows.say_verdicts(console, checked)
     if record is not None:
-        record.write_text(to_record(checked.verdicts), encoding="utf-8")
+        record.write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
         console.print(f"Written: [bold]{escape(str(record))}[/bold]; say why where a cell is not inside.", soft_wrap=True)
     if not checked.ends_well(strict=strict):
         raise typer.Exit(1)

@@ -267,6 +267,7 @@ def say_verdicts(console: Console, checked: Checked) -> None:
     elsewhere = "On other settings than the paper's numbers are of: its text read literally, or one's own"
     for aside, title in ((False, ""), (True, elsewhere)):
         made = table("", "", ">paper", ">ours", "spread", ">n", "verdict", title=title)
+        made.columns[0].no_wrap = made.columns[1].no_wrap = True
         section = ""
         for row in checked.verdicts:
             if row.aside == aside and row.compared:
@@ -282,7 +283,7 @@ def say_verdicts(console: Console, checked: Checked) -> None:
             put(console, made)
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
-        units = "Epochs and steps are those to the threshold, accuracies in %; n: seeds that passed, or count, of all."
+        units = "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all."
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
         told = f"{row.cell.name} ({row.measure}) is {row.recorded} on record, and now {row.verdict}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from string import ascii_lowercase
+from typing import Protocol
 
 from egalitarian.lab.report.counts import NOTHING, Count, measured, times
 from egalitarian.lab.report.render import Block, Value
@@ -79,8 +80,24 @@ def remarks(experiments: Sequence[Experiment], both: Sequence[Both]) -> list[str
     for experiment, (_, ours) in zip(experiments, both, strict=True):
         missing.setdefault("; ".join(row.title for row in ours if not row.reached.n), []).append(experiment.title)
     notes = [f"Ours that are not run on {', '.join(where)}: {methods}" for methods, where in missing.items() if methods]
-    mixed = [row for paper, ours in both for row in (*paper, *ours) if row.polar]
-    return notes + [f"{row.experiment.title}, {row.title} pools polar factors: {row.polar} seeds" for row in mixed]
+    return notes + pooled(row for paper, ours in both for row in (*paper, *ours))
+
+
+class Pooled(Protocol):
+    """A row of any table."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def experiment(self) -> Experiment: ...
+    @property
+    def polar(self) -> str: ...
+
+
+def pooled(rows: Iterable[Pooled]) -> list[str]:
+    """A note on rows whose seeds took the polar factor in different ways."""
+    mixed = [f"{row.experiment.title}, {row.title} ({row.polar})" for row in rows if row.polar]
+    return [f"Rows that pool seeds with the polar factor taken in different ways: {'; '.join(mixed)}"] if mixed else []
 
 
 def threshold_notes(experiment: Experiment, hardware: str) -> list[str]:

@@ -164,7 +164,7 @@ def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim
         yield cell("final accuracy", in_percent(claim.final_accuracy), final, judge_final(claim.final_accuracy, final))
     if claim.mean_train_accuracy is not None:
         mean, said = mean_train_accuracy(seeds), claim.mean_train_accuracy
-        yield cell("mean training accuracy", in_percent(said), mean, judge_mean(said, mean))
+        yield cell("mean accuracy", in_percent(said), mean, judge_mean(said, mean))
     yield from _clock_cells(where, experiment, claim, seeds, contents.paper.hardware)
 
 
@@ -212,14 +212,13 @@ def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator
             yield Verdict(*where, "gain in seconds", paper, ours, "", *counts, "other hardware", verdict, False)
 
 
-def to_record(verdicts: Sequence[Verdict]) -> str:
+def to_record(verdicts: Sequence[Verdict], record: Record) -> str:
     """The file of verdicts as the runs have them now; where they say nothing, as it was. A reason goes with its verdict."""
-    kept = [
-        (each.cell, each.says or each.recorded, each.why if each.says in (None, each.recorded) else "")
-        for each in verdicts
-        if each.compared
-    ]
-    return as_toml([(cell, says, why) for cell, says, why in kept if says is not None])
+    found = {(entry.measure, name): (entry.verdict, entry.why) for entry in record.verdicts for name in entry.cells}
+    for each in verdicts:
+        if each.says is not None:
+            found[each.measure, each.cell.name] = (each.says, each.why if each.says == each.recorded else "")
+    return as_toml(found)
 
 
 def tally(verdicts: Sequence[Verdict], *, aside: bool = False) -> dict[str, int]:

@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from egalitarian.lab.report.accuracies import Accuracy, in_percent
-from egalitarian.lab.report.counts import Count, number
+from egalitarian.lab.report.counts import Count, measured, number
 from egalitarian.lab.report.gains import FEWEST, AverageGain
 from egalitarian.lab.report.statistics import Estimate
 
@@ -58,7 +58,7 @@ def place(paper: float, low: Count, high: Count) -> Judged:
     if paper < low.value:
         return "outside", f"outside: {100 * (1 - paper / low.value):.2g} % below the spread {ends}"
     if paper > high.value:
-        above = f"{100 * (paper / high.value - 1):.3g} % " if high.value else ""
+        above = f"{measured(100 * (paper / high.value - 1))} % " if high.value else ""
         return "outside", f"outside: {above}above the spread {ends}"
     return "inside", "inside the spread"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egalitarian.lab.report.accuracies import Accuracy, in_percent, mean_train_accuracy
-from egalitarian.lab.report.cells import gained, pair
+from egalitarian.lab.report.cells import gained, pair, pooled
 from egalitarian.lab.report.contents import TablePlan
 from egalitarian.lab.report.counts import NOTHING
 from egalitarian.lab.report.gather import Gathered
@@ -48,7 +48,7 @@ def means_table(plan: TablePlan, gathered: Gathered) -> Table:
             "on; of runs that went through all of their epochs",
             "A seed whose loss is not a number has diverged: it stops there, is counted so, and is in no mean",
             "Gains are over the same optimizer without EGD: the paper's from its one run, ours of medians",
-            *(f"{row.experiment.title}, {row.title} pools polar factors: {row.polar} seeds" for row in listed if row.polar),
+            *pooled(listed),
         ),
         records=tuple(map(_record, listed)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 from egalitarian.lab.settings import Settings, SpecError, read
 
 Measure = Literal[
-    "epochs", "steps", "final accuracy", "mean training accuracy", "gain in epochs",
+    "epochs", "steps", "final accuracy", "mean accuracy", "gain in epochs",
     "seconds", "ms per epoch", "ms per step", "gain in seconds",
 ]  # fmt: skip
-"""The last four are of other hardware, and have no verdict."""
+"""Mean accuracy is that of training, over all epochs. The last four are of other hardware, and have no verdict."""
 Says = Literal["inside", "outside", "undecided"]
 FILE = "lab/paper/_verdicts.toml"
 HEAD = """\
@@ -76,14 +76,15 @@ def load_record() -> Record:
     return read(Record, tomllib.loads(text))
 
 
-def as_toml(found: Iterable[tuple[Cell, Says, str]]) -> str:
-    """The file that says so: (cell, verdict, why) of each."""
+def as_toml(found: Mapping[tuple[Measure, str], tuple[Says, str]]) -> str:
+    """The file that says so: from measure and cell to verdict and reason."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
-    for cell, verdict, why in found:
-        grouped.setdefault((cell.measure, verdict, why), []).append(cell.name)
-    parts = [HEAD]
-    for (measure, says, why), cells in grouped.items():
-        lines = ["[[verdicts]]", f"measure = {json.dumps(measure)}", f"verdict = {json.dumps(says)}"]
-        lines += [f"why = {json.dumps(why, ensure_ascii=False)}"] if why else []
-        parts.append("\n".join([*lines, "cells = [", *(f"    {json.dumps(name)}," for name in cells), "]"]) + "\n")
-    return "\n".join(parts)
+    for (measure, cell), (says, why) in found.items():
+        grouped.setdefault((measure, says, why), []).append(cell)
+    return "\n".join([HEAD, *(_entry(*key, cells) for key, cells in grouped.items())])
+
+
+def _entry(measure: str, says: str, why: str, cells: Sequence[str]) -> str:
+    lines = ["[[verdicts]]", f"measure = {json.dumps(measure)}", f"verdict = {json.dumps(says)}"]
+    lines += [f"why = {json.dumps(why, ensure_ascii=False)}"] if why else []
+    return "\n".join([*lines, "cells = [", *(f"    {json.dumps(name)}," for name in cells), "]"]) + "\n"

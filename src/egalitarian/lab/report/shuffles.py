@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -13,6 +14,8 @@ from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, 
 from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
+LETTERS = 16
+"""That fit beside a panel, from bottom to top."""
 CAPTION = (
     "Training accuracy at the end of every epoch, with the labels it was trained on: the median over seeds, with the "
     "middle half of them as a band. All labels are shuffled before the epochs with a dotted line. Each column is one "
@@ -28,7 +31,8 @@ def draw_shuffles(gathered: Gathered, experiments: Sequence[Experiment], methods
     for row, experiment in zip(axes, experiments, strict=True):
         for axis, own in zip(row, columns, strict=True):
             _panel(axis, gathered, experiment, own, methods)
-        row[0].set_ylabel(f"{experiment.title.rpartition(', ')[2]}\ntraining accuracy")
+        row[0].set_ylabel(textwrap.fill(experiment.title.rpartition(", ")[2], LETTERS))
+    figure.supylabel("training accuracy", fontsize="medium")
     for axis, own in zip(axes[0], columns, strict=True):
         axis.set_title(next(each.methods[own[0]].title for each in experiments if own[0] in each.methods))
     for axis in axes[-1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from egalitarian.lab.report.check import Verdict
@@ -13,6 +13,7 @@ from egalitarian.lab.report.counts import NOTHING
 from egalitarian.lab.report.gather import Gathered
 from egalitarian.lab.report.judging import ERRATA, Kind
 from egalitarian.lab.report.render import Block, Table, Value, markdown
+from egalitarian.lab.spec import Experiment
 
 ENOUGH = 8
 """Seeds that every row should have."""
@@ -90,10 +91,8 @@ def _counts(
             "hardware and not counted",
             f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
             "Time: training and measuring of all stored runs of the table, ours that are not in the paper among them; each "
-            "run's share of what was trained side by side. "
-            + "; ".join(
-                f"{each.table}: {each.untimed} of {each.runs} runs have no stored times" for each in spent if each.untimed
-            ),
+            "run's share of what was trained side by side",
+            *(f"{each.table}: {each.untimed} of {each.runs} runs have no stored times" for each in spent if each.untimed),
         ),
         records=tuple(records),
     )
@@ -121,7 +120,9 @@ def _reasons(verdicts: Sequence[Verdict]) -> Table:
             "table": verdict.table.partition(":")[0],
             "cell": f"{verdict.experiment}, {verdict.method}: {verdict.measure}",
             "paper": verdict.paper,
-            "ours": f"{verdict.ours} ({verdict.spread})" if verdict.spread else verdict.ours or NOTHING,
+            "ours": f"{verdict.ours} ({verdict.spread})"
+            if verdict.spread not in ("", verdict.ours)
+            else verdict.ours or NOTHING,
             "seeds": verdict.n,
             "verdict": verdict.verdict,
             "why": verdict.why or ("not known" if verdict.kind == "outside" else ""),
@@ -150,26 +151,27 @@ def _spent(plan: TablePlan, gathered: Gathered) -> Spent:
     return Spent(plan.number or ASIDE, len(runs), untimed, dict(seconds), machines)
 
 
-def _rows(plan: TablePlan, gathered: Gathered) -> dict[str, int]:
-    """Seeds of each of the paper's rows that were run, by experiment and method."""
-    counts = {
-        f"{experiment.name} {method}": len(gathered.of(experiment.name, method))
-        for experiment in gathered.named_in(plan.experiments)
-        for method in plan.methods
-        if method in experiment.methods
-    }
-    return {name: count for name, count in counts.items() if count}
+def _seeds_by_row(plan: TablePlan, experiment: Experiment, gathered: Gathered) -> dict[str, int]:
+    """Of each of the paper's methods that were run."""
+    counts = {method: len(gathered.of(experiment.name, method)) for method in plan.methods}
+    return {method: count for method, count in counts.items() if count}
 
 
 def _seeds(plan: TablePlan, gathered: Gathered) -> str:
-    counts = _rows(plan, gathered).values()
+    experiments = gathered.named_in(plan.experiments)
+    counts = [count for each in experiments for count in _seeds_by_row(plan, each, gathered).values()]
     return "–".join(dict.fromkeys(map(str, (min(counts), max(counts))))) if counts else ""
 
 
-def _few(contents: Contents, gathered: Gathered) -> Iterable[str]:
+def _few(contents: Contents, gathered: Gathered) -> Iterator[str]:
     for plan in contents.tables:
-        if plan.runs and plan.number:
-            yield from (f"{name} {count}" for name, count in _rows(plan, gathered).items() if count < ENOUGH)
+        for experiment in gathered.named_in(plan.experiments) if plan.runs and plan.number else ():
+            counts = _seeds_by_row(plan, experiment, gathered)
+            few = {method: count for method, count in counts.items() if count < ENOUGH}
+            if few and few == counts and len(set(few.values())) == 1:
+                yield f"{experiment.name} {next(iter(few.values()))}"
+            elif few:
+                yield f"{experiment.name} " + ", ".join(f"{method} {count}" for method, count in few.items())
 
 
 def _took(seconds: float | None) -> str:
@@ -189,8 +191,12 @@ def said_of_cost(spent: Iterable[Spent]) -> list[str]:
 
 def _by_device(spent: Spent) -> list[str]:
     timed = [f"{_took(took)} of {DEVICES.get(device, device)}" for device, took in sorted(spent.seconds.items()) if took]
-    timed = [f"{' and '.join(timed)} for {spent.runs - spent.untimed} runs"] if timed else []
-    return timed + ([f"{spent.untimed} runs without stored times"] if spent.untimed else [])
+    timed = [f"{' and '.join(timed)} for {_many(spent.runs - spent.untimed)}"] if timed else []
+    return timed + ([f"{_many(spent.untimed)} without stored times"] if spent.untimed else [])
+
+
+def _many(runs: int) -> str:
+    return f"{runs} run{'s' * (runs != 1)}"
 
 
 def _linked(text: str) -> str:

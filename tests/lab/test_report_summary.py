@@ -1,0 +1,86 @@
+"""One page of it all: counts by table, reasons, seeds, and the time it took; and every table and figure of the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_records import write_run
+
+from egalitarian.lab.report.check import check, judge
+from egalitarian.lab.report.contents import load_contents
+from egalitarian.lab.report.gather import gather
+from egalitarian.lab.report.summary import Overview, overview, said_of_cost
+from egalitarian.lab.report.write import contents_for, write_report
+from egalitarian.lab.store import Store
+
+
+def test_every_table_and_figure_of_the_paper_is_listed_by_its_number() -> None:
+    contents = load_contents()
+    assert [table.number for table in contents.tables if table.number] == [f"Table {n}" for n in range(1, 9)]
+    assert [figure.number for figure in contents.figures if figure.number] == [f"Figure {n}" for n in range(1, 23)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = Store(tmp_path_factory.mktemp("runs"))
+    for seed in range(8):
+        write_run(store, "addition-97", "egd", seed, 110 + seed, ms=2.0, together=4)
+    for seed in range(4):
+        write_run(store, "addition-97", "sgd", seed, 300)
+        write_run(store, "parity-4", "column-norm", seed, 60)
+    return store
+
+
+@pytest.fixture(scope="module")
+def seen(store: Store) -> Overview:
+    gathered = gather(store)
+    contents = contents_for(gathered)
+    return overview(contents, gathered, judge(contents, gathered))
+
+
+def test_cells_are_counted_by_table_and_all_of_them(seen: Overview, store: Store) -> None:
+    records = {record["table"]: record for record in seen.counts.records}
+    counted = ("inside", "outside", "undecided", "not run")
+    assert [records["Table 2"][key] for key in counted] == [1, 1, 0, 13]
+    assert [records["Table 4"][key] for key in counted] == [0, 1, 0, 20]
+    assert [records["Table 8"][key] for key in counted] == [0, 0, 0, 24]
+    compared = [one for one in check(store).verdicts if one.compared and not one.aside]
+    assert sum(int(str(records["all of the paper's"][key])) for key in counted) == len(compared) == 98
+
+
+def test_seeds_are_told_and_rows_with_too_few(seen: Overview) -> None:
+    records = {record["table"]: record for record in seen.counts.records}
+    assert (records["Table 2"]["seeds"], records["Table 4"]["seeds"], records["Table 6"]["seeds"]) == ("4–8", "4", "")
+    assert seen.few == ("addition-97 sgd 4", "parity-4 4")
+
+
+def test_every_cell_outside_has_its_reason(seen: Overview) -> None:
+    reasons = {record["cell"]: (record["verdict"], record["why"]) for record in seen.cells.records}
+    assert reasons["addition-97, sgd: epochs"] == ("outside: 1700 % above the spread [300, 300]", "not known")
+    told, why = reasons["parity-4, column-norm: epochs"]
+    assert str(told).startswith("known: see docs/errata.md#one-run-per-cell")
+    assert why == ""
+    page = seen.markdown("The paper", "From 16 runs.")
+    assert page.startswith("# The paper, on one page\n\nFrom 16 runs.\n")
+    assert "[docs/errata.md#one-run-per-cell](../docs/errata.md#one-run-per-cell)" in page
+
+
+def test_time_is_each_runs_share_of_training_and_measuring(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "mnist", "egd", 0, epochs=500, ms=40.0, together=4)
+    other = write_run(store, "mnist", "egd", 1, epochs=500, ms=40.0, together=4)
+    (run, _) = gather(store).of("mnist", "egd")
+    assert run.seconds == pytest.approx({"cuda": 500 * 0.040 * 1.5}, rel=0.01)
+    (other.folder / "timings.jsonl").unlink()
+    report = write_report(store, tmp_path / "out", ["mnist"])
+    assert report.cost == ("Table 6: 30 s of GPU time for 1 run, 1 run without stored times",)
+    assert "Table 6: 1 of 2 runs have no stored times" in (tmp_path / "out" / "SUMMARY.md").read_text()
+
+
+def test_nothing_run_costs_nothing(tmp_path: Path) -> None:
+    gathered = gather(Store(tmp_path))
+    contents = contents_for(gathered)
+    seen = overview(contents, gathered, judge(contents, gathered))
+    assert said_of_cost(seen.spent) == []
+    assert not seen.cells.records

@@ -10,6 +10,7 @@ from report_records import write_run
 from egalitarian.lab.report.check import check, judge
 from egalitarian.lab.report.contents import load_contents
 from egalitarian.lab.report.gather import gather
+from egalitarian.lab.report.recorded import Entry, Record
 from egalitarian.lab.report.summary import Overview, overview, said_of_cost
 from egalitarian.lab.report.write import contents_for, write_report
 from egalitarian.lab.store import Store
@@ -36,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def seen(store: Store) -> Overview:
     gathered = gather(store)
     contents = contents_for(gathered)
-    return overview(contents, gathered, judge(contents, gathered))
+    return overview(contents, gathered, judge(contents, gathered, Record()))
 
 
 def test_cells_are_counted_by_table_and_all_of_them(seen: Overview, store: Store) -> None:
@@ -63,7 +64,16 @@ def test_every_cell_outside_has_its_reason(seen: Overview) -> None:
     assert why == ""
     page = seen.markdown("The paper", "From 16 runs.")
     assert page.startswith("# The paper, on one page\n\nFrom 16 runs.\n")
-    assert "[docs/errata.md#one-run-per-cell](../docs/errata.md#one-run-per-cell)" in page
+    assert "[errata: one-run-per-cell](../docs/errata.md#one-run-per-cell)" in page
+
+
+def test_a_cell_that_contradicts_the_record_says_so_instead_of_an_old_reason(store: Store) -> None:
+    gathered = gather(store)
+    contents = contents_for(gathered)
+    entry = Entry(measure="epochs", verdict="inside", why="of old", cells=("addition-97/sgd",))
+    seen = overview(contents, gathered, judge(contents, gathered, Record(verdicts=(entry,))))
+    reasons = {record["cell"]: record["why"] for record in seen.cells.records}
+    assert reasons["addition-97, sgd: epochs"] == "on record it is inside"
 
 
 def test_time_is_each_runs_share_of_training_and_measuring(tmp_path: Path) -> None:

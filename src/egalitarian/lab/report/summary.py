@@ -117,7 +117,7 @@ def _reasons(verdicts: Sequence[Verdict]) -> Table:
     shown = [verdict for verdict in verdicts if verdict.kind in (*COLUMNS["outside"], *COLUMNS["undecided"])]
     records: list[dict[str, Value]] = [
         {
-            "table": verdict.table.partition(":")[0],
+            "table": verdict.table.partition(":")[0] + (", other settings" if verdict.aside else ""),
             "cell": f"{verdict.experiment}, {verdict.method}: {verdict.measure}",
             "paper": verdict.paper,
             "ours": f"{verdict.ours} ({verdict.spread})"
@@ -125,9 +125,9 @@ def _reasons(verdicts: Sequence[Verdict]) -> Table:
             else verdict.ours or NOTHING,
             "seeds": verdict.n,
             "verdict": verdict.verdict,
-            "why": verdict.why or ("not known" if verdict.kind == "outside" else ""),
+            "why": _why(verdict),
         }
-        for verdict in sorted(shown, key=lambda verdict: verdict.table)
+        for verdict in sorted(shown, key=lambda verdict: (verdict.aside, verdict.table))
     ]
     return Table(
         name="outside",
@@ -138,6 +138,12 @@ def _reasons(verdicts: Sequence[Verdict]) -> Table:
         notes=(),
         records=tuple(records),
     )
+
+
+def _why(verdict: Verdict) -> str:
+    if verdict.contradicts:
+        return f"on record it is {verdict.recorded}"
+    return verdict.why or ("not known" if verdict.kind == "outside" else "")
 
 
 def _spent(plan: TablePlan, gathered: Gathered) -> Spent:
@@ -201,4 +207,4 @@ def _many(runs: int) -> str:
 
 def _linked(text: str) -> str:
     """Names of errata as links, from the folder of the committed results."""
-    return re.sub(rf"{re.escape(ERRATA)}#[\w-]+", lambda found: f"[{found[0]}](../{found[0]})", text)
+    return re.sub(rf"{re.escape(ERRATA)}#([\w-]+)", r"[errata: \1](../\g<0>)", text)

@@ -55,7 +55,7 @@ def test_no_file_of_the_paper_is_left_out() -> None:
         assert tomllib.loads(path.read_text())
 
 
-@pytest.mark.parametrize("name", catalog.names())
+@pytest.mark.parametrize("name", [*catalog.names(), *catalog.beyond()])
 def test_every_experiment_loads(name: str) -> None:
     experiment = catalog.load(name)
     assert experiment.name == name
@@ -617,3 +617,20 @@ def test_a_task_file_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "below/mine.toml").write_text('extends = "../base.toml"\n')
     with pytest.raises(SpecError, match=r"task\.file must run, got RuntimeError: found"):
         catalog.load(str(tmp_path / "below/mine.toml"))
+
+
+def test_a_file_may_take_over_some_methods_only(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "addition-97"\nonly = ["egd"]\n[methods.own]\ntitle = "own"\nepochs = 3\n')
+    assert list(catalog.load(str(file)).methods) == ["egd", "own"]
+    file.write_text('extends = "addition-97"\nonly = ["egdd"]\n')
+    with pytest.raises(SpecError, match=r"only must .* got 'egdd' .*did you mean 'egd'"):
+        catalog.load(str(file))
+
+
+@pytest.mark.parametrize("name", catalog.beyond())
+def test_what_is_beyond_the_paper_has_a_question_and_no_claim(name: str) -> None:
+    experiment = catalog.load(name)
+    assert experiment.about
+    assert not experiment.claims
+    assert not set(catalog.names()) & set(catalog.beyond())

@@ -1,6 +1,7 @@
-"""The experiments there are: the paper's, as TOML files in `paper/`, and a user's own, by path.
+"""The experiments there are: the paper's, as TOML files in `paper/`, ours in `beyond/`, and a user's own, by path.
 
-A file may build on another (`extends`), tables merging key by key; a file whose name begins with `_` is only built upon.
+A file may build on another (`extends`), tables merging key by key; `only` names the methods it takes over, all by default.
+A file whose name begins with `_` is only built upon.
 What a user changes, in a file or with `--set`, is no longer the paper's: its source says so, and the paper's claims go.
 Methods take from `[optim]` what they do not set themselves, and `hidden` takes from a method's `optim`.
 """
@@ -30,8 +31,14 @@ Key = tuple[str, ...]
 def names() -> list[str]:
     """The paper's experiments, in the order of the paper."""
     return sorted(
-        (name for name in _shipped() if not name.startswith("_") and "task" in _table(name)), key=_order_of_the_paper
+        (name for name in _shipped("paper") if not name.startswith("_") and "task" in _table(name)),
+        key=_order_of_the_paper,
     )
+
+
+def beyond() -> list[str]:
+    """Experiments on questions that the paper leaves open."""
+    return sorted(_shipped("beyond"))
 
 
 def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) -> Experiment:
@@ -87,9 +94,11 @@ def _methods(table: Table) -> dict[str, Table]:
     return {name: method for name, method in items if isinstance(method, dict)}
 
 
-def _shipped() -> dict[str, Any]:
-    folder = resources.files("egalitarian.lab") / "paper"
-    return {item.name.removesuffix(".toml"): item for item in folder.iterdir() if item.name.endswith(".toml")}
+def _shipped(*folders: str) -> dict[str, Any]:
+    """The files that come with the lab, by name."""
+    places = [resources.files("egalitarian.lab") / folder for folder in folders or ("paper", "beyond")]
+    files = [item for place in places for item in place.iterdir() if item.name.endswith(".toml")]
+    return {item.name.removesuffix(".toml"): item for item in files}
 
 
 def _table(name: str, children: tuple[str, ...] = ()) -> Table:
@@ -100,7 +109,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     else:
         shipped = _shipped()
         if name not in shipped or (name.startswith("_") and not children):
-            hint = nearest(name, names()) or "see `egalitarian list`"
+            hint = nearest(name, names() + beyond()) or "see `egalitarian list`"
             raise SpecError(f"experiment must be one of the lab's or a .toml file, got {name!r}; {hint}")
         text = shipped[name].read_text(encoding="utf-8")
     try:
@@ -109,7 +118,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
         raise SpecError(f"{name} must be TOML, got what cannot be read: {error}; mend it there") from None
     if of_user and isinstance(table.get("task"), dict) and isinstance(table["task"].get("file"), str):
         table["task"]["file"] = str(Path(name).parent / table["task"]["file"])
-    base = table.pop("extends", None)
+    base, only = table.pop("extends", None), table.pop("only", None)
     if base is None:
         return table
     if not isinstance(base, str):
@@ -118,6 +127,8 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     if nested in (*children, name, os.path.normpath(name)):
         raise SpecError(f"extends must not go round in a circle, got {base!r} in {name}; take it out")
     under = _table(nested, (*children, name))
+    if only is not None:
+        under = _with_only(under, only, name)
     if not of_user:
         return _merged(under, table)
     kept = {key: value for key, value in under.items() if key not in ("claims", "about", "title")}
@@ -128,6 +139,17 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
         if key[0] == "optim":
             _own(kept, [("methods", method, *key) for method in _methods(_merged(kept, table))], Path(name).name)
     return _merged(kept, table)
+
+
+def _with_only(table: Table, only: Any, name: str) -> Table:
+    """Of its methods, and what is claimed of them, these alone."""
+    methods = _methods(table)
+    wrong = [method for method in only if method not in methods] if isinstance(only, list) else [only]
+    if wrong:
+        hint = nearest(str(wrong[0]), methods) or f"of {', '.join(methods)}"
+        raise SpecError(f"only must be a list of methods that are built upon, got {wrong[0]!r} in {name}; {hint}")
+    claims = {method: claim for method, claim in table.get("claims", {}).items() if method in only}
+    return {**table, "methods": {method: methods[method] for method in only}, "claims": claims}
 
 
 def _text(path: Path) -> str:

@@ -62,6 +62,12 @@ def named(option: str, folder: Path) -> Path:
     return folder
 
 
+def at_least_one(names: list[str]) -> list[str]:
+    if not names:
+        raise SpecError("EXPERIMENT must be given, got none; name some, or say --all for those of the paper")
+    return list(dict.fromkeys(names))
+
+
 def words(text: str | None) -> list[str]:
     """A comma-separated list, each once; None and nothing are the empty list."""
     return list(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))

@@ -92,7 +92,8 @@ def grok(
 @app.command("list")
 def list_experiments(runs: Runs = Path("runs")) -> None:
     """The experiments there are, and what is stored of each."""
-    for part in shows.experiments([catalog.load(name) for name in catalog.names()], Store(runs)):
+    loaded = [catalog.load(name) for name in (*catalog.names(), *catalog.beyond())]
+    for part in shows.experiments(loaded, Store(runs)):
         shows.put(Console(highlight=False), part)
 
 
@@ -106,7 +107,9 @@ def show(experiment: Name, changes: Changes = None) -> None:
 
 @app.command()
 def run(
-    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or TOML files.")],
+    experiments: Annotated[list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Names or TOML files.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every experiment of the paper.")] = False,
+    beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond it.")] = False,
     method: Methods = None,
     seeds: Seeds = "0-7",
     changes: Changes = None,
@@ -118,6 +121,9 @@ def run(
     past: Annotated[
         int | None, typer.Option("--past", min=0, help="Epochs to go on after the threshold is passed.")
     ] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Then take the first seed through its whole budget, for the final accuracy.")
+    ] = False,
     runs: Runs = Path("runs"),
     tensorboard: Annotated[
         Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")
@@ -131,7 +137,8 @@ def run(
     """
     console = Console(highlight=False)
     names, numbers, place = choices.several(method), choices.seeds(seeds), choices.device(device, threads)
-    loaded = [catalog.load(name, changes or (), names) for name in experiments]
+    asked = [*(experiments or ()), *(catalog.names() if everything else ()), *(catalog.beyond() if beyond else ())]
+    loaded = [catalog.load(name, changes or (), names) for name in choices.at_least_one(asked)]
     plans = [(each, name) for each in loaded for name in shows.chosen_methods(each, names)]
     store = Store(runs)
     if changes:
@@ -144,6 +151,9 @@ def run(
             sweep(each, name, numbers, store, place, stop=Stop.of(each, name, epochs, past), listener=Several(listeners))
             for each, name in plans
         ]
+        for each, name in plans if final else ():
+            whole = Stop.of(each, name, epochs, each.method(name).epochs)
+            sweep(each, name, numbers[:1], store, place, stop=whole, listener=Several(listeners))
     shows.put(console, shows.trained(done))
     console.print(f"Stored in {store.root}; `egalitarian report` makes tables and figures of it.", soft_wrap=True)
 

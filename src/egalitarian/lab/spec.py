@@ -65,8 +65,9 @@ class Measure(Settings):
     on to the end of its budget."""
     past: int = setting(5, least=0, meaning=False)
     """How many epochs a run goes on after that."""
-    spectra: Literal["epochs", "snapshots"] = setting("epochs", meaning=False)
-    """When the gradient's singular values are read: at every epoch, or ten times a decade, much faster on a GPU."""
+    spectra: Literal["auto", "epochs", "snapshots"] = setting("auto", meaning=False)
+    """When the gradient's singular values are read: at every epoch, or ten times a decade. They take a GPU longer than the
+    epoch itself, so auto is snapshots there and epochs elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)

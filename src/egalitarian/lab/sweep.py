@@ -270,7 +270,7 @@ def _until_enough_are_done(
     else:
         _restore(ensemble, stepper, states)
     saved = time.monotonic()
-    for epoch in train(ensemble, stepper, company[0].next_epoch, first.experiment.measure.spectra):
+    for epoch in train(ensemble, stepper, company[0].next_epoch, _spectra(first.experiment, device)):
         at_work = [place for place in everybody if not company[place].done(stop)]
         _keep(epoch, company, own, at_work, stop, device)
         listener.epoch([company[place] for place in at_work], [epoch.records[place] for place in at_work])
@@ -284,6 +284,11 @@ def _until_enough_are_done(
         if over:
             break
     return states
+
+
+def _spectra(experiment: Experiment, device: torch.device) -> str:
+    asked = experiment.measure.spectra
+    return asked if asked != "auto" else "snapshots" if device.type == "cuda" else "epochs"
 
 
 def _keep(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from egalitarian.lab.models.base import Model, Parameters, linear, torch_layer
@@ -12,6 +15,44 @@ from egalitarian.lab.settings import SpecError, setting
 from egalitarian.lab.tasks import Task, stream
 
 KERNEL = 3
+
+
+class _Pooled(torch.autograd.Function):
+    """relu(max_pool2d(x, 2)), or the other way round, which is the same: the first of the largest of each 2 x 2.
+
+    torch's own backward writes all of x's gradient twice and looks for its places one by one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        a, b, c, d = _quarters(x)
+        top, bottom = torch.maximum(a, b), torch.maximum(c, d)
+        largest = torch.maximum(top, bottom)
+        place = torch.where(top < bottom, (c < d).to(torch.int8) + 2, (a < b).to(torch.int8))
+        ctx.save_for_backward(place.masked_fill_(largest <= 0, -1))
+        ctx.shape = x.shape
+        return largest.relu_()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (place,) = ctx.saved_tensors
+        below = grad.new_empty(ctx.shape)
+        for number, quarter in enumerate(_quarters(below)):
+            torch.mul(grad, place == number, out=quarter)
+        return below
+
+
+def pooled(x: Tensor) -> Tensor:
+    if x.shape[-2] % 2 or x.shape[-1] % 2:  # the last row or column is left out
+        return F.max_pool2d(x, 2).relu()
+    values: Tensor = _Pooled.apply(x)  # type: ignore[no-untyped-call]
+    return values
+
+
+def _quarters(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of every 2 x 2, in the order in which they are read: views."""
+    return x[..., ::2, ::2], x[..., ::2, 1::2], x[..., 1::2, ::2], x[..., 1::2, 1::2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +88,7 @@ class CNN(Model, kind="cnn"):
         for layer in self._convolutions:
             weight, bias = (parameters[f"{layer}.{part}"].flatten(0, 1) for part in ("weight", "bias"))
             values = F.conv2d(values, weight, bias, padding=KERNEL // 2, groups=seeds)
-            values = F.max_pool2d(values, 2).relu_()  # the other way round is the same, on four times the memory
+            values = pooled(values)
         values = values.view(points, seeds, -1).transpose(0, 1)
         return linear("output", parameters, linear("hidden", parameters, values).relu_())
 

@@ -81,13 +81,10 @@ class Transformer(Model, kind="transformer"):
         return F.linear(norm("norm", values[:, -1]), parameters["head.weight"])
 
     def _attend(self, projected: Tensor) -> Tensor:
-        """Causal attention as it is written, from (points, tokens, 3 width): each token sees itself and those before."""
+        """Every head's attention, from (points, tokens, 3 width)."""
         points, tokens, _ = projected.shape
         query, key, value = projected.reshape(points, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind()
-        scores = query @ key.mT / math.sqrt(query.shape[-1])
-        later = torch.ones(tokens, tokens, dtype=torch.bool, device=projected.device).triu(1)
-        attention = torch.softmax(scores.masked_fill(later, -math.inf), -1)
-        return (attention @ value).transpose(1, 2).reshape(points, tokens, self.width)
+        return attended(query, key, value).transpose(1, 2).reshape(points, tokens, self.width)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """Layers of a stack as products of stacks, (seeds, points * tokens, width), and above the last block's keys and
@@ -100,11 +97,11 @@ class Transformer(Model, kind="transformer"):
             projected = projected.view(seeds * points, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             query, key, value = projected.unbind()
             if block == self._blocks[-1]:
-                last = F.scaled_dot_product_attention(query[:, :, -1:], key, value)
+                last = attended(query[:, :, -1:], key, value)
                 values = values.view(seeds, points, tokens, self.width)[:, :, -1]
                 mixed = last.reshape(seeds, points, self.width)
             else:
-                seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+                seen = attended(query, key, value)
                 mixed = seen.transpose(1, 2).reshape(values.shape)
             values = values + linear(f"{block}.mix", parameters, mixed)
             inner = F.gelu(linear(f"{block}.up", parameters, norm(f"{block}.norm2", parameters, values)))
@@ -116,6 +113,17 @@ class Transformer(Model, kind="transformer"):
         table, positions = parameters["tokens.weight"], parameters["positions.weight"]
         offsets = table.shape[1] * torch.arange(len(table), device=inputs.device)[:, None, None]
         return (F.embedding(inputs + offsets, table.flatten(0, 1)) + positions[:, None]).flatten(1, 2)
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Each token sees itself and those before, (..., tokens, width); the queries are those of the last tokens.
+
+    As it is written: torch's own kernels are made for long sequences, and take longer for a few tokens.
+    """
+    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    tokens = key.shape[-2]
+    later = torch.ones(tokens, tokens, dtype=torch.bool, device=key.device).triu(1)[-query.shape[-2] :]
+    return torch.softmax(scores.masked_fill(later, -math.inf), -1) @ value
 
 
 def norm(layer: str, parameters: Parameters, values: Tensor) -> Tensor:

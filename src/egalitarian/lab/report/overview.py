@@ -69,6 +69,7 @@ def _both(everywhere: float, hidden: float, task: float) -> str:
 
 def _transform(transform: Transform) -> str:
     said = meaning(transform)
+    said.pop("precision", None)  # how well it is computed, not what
     return " ".join([said.pop("name"), *(f"{key} {value:g}" for key, value in said.items())])
 
 

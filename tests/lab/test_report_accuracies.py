@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from egalitarian.lab.report.judging import judge_final, judge_mean, judge_reache
 from egalitarian.lab.report.render import Table
 from egalitarian.lab.report.statistics import estimate
 from egalitarian.lab.report.tables import build
-from egalitarian.lab.report.write import contents_for
+from egalitarian.lab.report.write import contents_for, write_report
 from egalitarian.lab.store import Store
 
 
@@ -191,3 +192,18 @@ def test_a_run_that_passed_and_then_diverged_passed_and_has_no_end(tmp_path: Pat
     (run,) = gather(store).of("mnist", "egd")
     assert (run.state, run.crossed, run.full, run.diverged) == ("passed", 6, False, True)
     assert str(final_accuracy([run])) == "1 diverged"
+
+
+def test_where_nothing_groks_the_table_is_of_final_accuracies(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed in range(3):
+        write_run(store, "full-cifar", "adam-3e-4", seed, learnt=lambda epoch: 0.75, diverged=seed == 2)
+    found = table(gather(store), "full-cifar")
+    assert found.title == "Where nothing groks: all of CIFAR-10: final test accuracy"
+    ((cells,),) = [block.rows for block in found.blocks]
+    assert re.fullmatch(r"[\d.]+( \([\d.]+–[\d.]+\))?, 1 diverged", cells[1])
+    assert cells[2:] == ("75.0", "2")
+    assert not check(store).remarks, "that it has no claims is said where it is asked for"
+    report = write_report(store, tmp_path / "out")
+    assert report.complete
+    assert report.cost[0].startswith("Where nothing groks: all of CIFAR-10: final test accuracy: ")

@@ -17,13 +17,13 @@ from PIL import Image
 from report_records import SPECTRUM, write_run
 
 from egalitarian.lab import catalog
-from egalitarian.lab.report.contents import load_contents
+from egalitarian.lab.report.contents import changing, load_contents
 from egalitarian.lab.report.curves import draw_curves
 from egalitarian.lab.report.distances import draw_distances
 from egalitarian.lab.report.gather import Gathered, gather
 from egalitarian.lab.report.learning import draw_learning
 from egalitarian.lab.report.lines import LOOKS, band, legend, look, sparse
-from egalitarian.lab.report.shuffles import by_optimizer, draw_shuffles, shuffled
+from egalitarian.lab.report.shuffles import by_optimizer, draw_shuffles
 from egalitarian.lab.report.slim import slim
 from egalitarian.lab.report.spectra import draw_spectra, fan
 from egalitarian.lab.report.style import save
@@ -191,7 +191,7 @@ def test_shuffled_labels_have_a_panel_for_each_optimizer_and_a_line_where_they_c
     experiments = others.named_in(["cifar-shuffle-1", "cifar-shuffle-3"])
     methods = ("adam", "adam-egd", "radam", "rmsprop")
     assert by_optimizer(experiments, methods) == [["adam", "adam-egd"], ["radam"], ["rmsprop"]]
-    assert [shuffled(experiment) for experiment in experiments] == [[50], [25, 50, 75]]
+    assert [changing(experiment) for experiment in experiments] == [[50], [25, 50, 75]]
     figure = draw_shuffles(others, experiments, methods)
     assert len(figure.axes) == 6
     drawn = figure.axes[3]

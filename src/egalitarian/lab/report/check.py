@@ -122,7 +122,7 @@ def check(store: Store, experiments: Sequence[str] = (), record: Record | None =
 
 def _without_claims(gathered: Gathered) -> Iterator[str]:
     for experiment in gathered.experiments:
-        if not experiment.claims:
+        if gathered.named and not experiment.claims:
             yield (
                 f"{experiment.name} ({experiment.title}) has no claims of the paper, so there is nothing to check; "
                 f"`egalitarian report` with the same name or file shows its runs"

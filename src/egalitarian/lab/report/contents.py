@@ -45,7 +45,7 @@ class Printed(Settings):
 class TablePlan(Settings):
     """One table: what kind, of which experiments and methods."""
 
-    kind: Literal["settings", "methods", "epochs", "steps", "means", "gains"]
+    kind: Literal["settings", "methods", "epochs", "steps", "means", "finals", "gains"]
     name: str
     """Of its files."""
     title: str
@@ -69,7 +69,7 @@ class TablePlan(Settings):
     @property
     def runs(self) -> bool:
         """Whether it has rows of runs, and is no view of other tables'."""
-        return self.kind in ("epochs", "steps", "means")
+        return self.kind in ("epochs", "steps", "means", "finals")
 
 
 FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
@@ -152,15 +152,28 @@ def load_contents() -> Contents:
 
 
 def _own_table(experiment: Experiment) -> TablePlan:
-    """Of the mean training accuracy where no threshold can be passed."""
-    never = experiment.measure.threshold == 1
+    """Of accuracies where no threshold can be passed: in training where labels change, else at the end."""
+    waits = experiment.measure.threshold < 1
+    what = {
+        "epochs": "epochs and time to the threshold",
+        "means": "mean training accuracy",
+        "finals": "final test accuracy",
+    }
+    kind: Literal["epochs", "means", "finals"] = "epochs" if waits else "means" if changing(experiment) else "finals"
     return TablePlan(
-        kind="means" if never else "epochs",
+        kind=kind,
         name=experiment.name,
-        title=f"{experiment.title}: {'mean training accuracy' if never else 'epochs and time to the threshold'}",
+        title=f"{experiment.title}: {what[kind]}",
         experiments=(experiment.name,),
         methods=tuple(experiment.claims),
     )
+
+
+def changing(experiment: Experiment) -> list[int]:
+    """The epochs, from 0, before which a task's training labels change."""
+    era = getattr(experiment.task, "era", lambda epoch: 0)
+    epochs = max(method.epochs for method in experiment.methods.values())
+    return [epoch for epoch in range(1, epochs) if era(epoch) != era(epoch - 1)]
 
 
 def _own_figures(experiment: Experiment) -> list[FigurePlan]:

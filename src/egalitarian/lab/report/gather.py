@@ -119,14 +119,17 @@ class Gathered:
 
 
 def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
-    """Everything the store has of the named experiments (names, or paths of TOML files), or of all.
+    """Everything the store has of the named experiments (names, or paths of TOML files), or of all that the lab has.
 
     A run that cannot be read becomes a warning, and the others are read all the same.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
     """
-    loaded = {experiment.name: experiment for experiment in map(catalog.load, experiments or catalog.names())}
+    loaded = {
+        experiment.name: experiment
+        for experiment in map(catalog.load, experiments or (*catalog.names(), *catalog.beyond()))
+    }
     counted: list[tuple[Summary, Reading]] = []
     variants: list[Summary] = []
     warnings: list[str] = []

@@ -75,10 +75,16 @@ LOOKS = {
 """No two methods that stand in one figure share a colour, and the marker tells them apart without it."""
 
 
+MARKERS = ("o", "s", "^", "D", "v")
+"""Of methods the lab does not know, one after the colours are through."""
+
+
 def look(method: str, methods: Sequence[str]) -> Look:
     """Of a method among those of a figure; methods the lab does not know take the colours in turn."""
-    unknown = [name for name in methods if name not in LOOKS]
-    return LOOKS[method] if method in LOOKS else Look(CYCLE[unknown.index(method) % len(CYCLE)], "o")
+    if method in LOOKS:
+        return LOOKS[method]
+    turn, place = divmod([name for name in methods if name not in LOOKS].index(method), len(CYCLE))
+    return Look(CYCLE[place], MARKERS[turn % len(MARKERS)])
 
 
 class Band(NamedTuple):

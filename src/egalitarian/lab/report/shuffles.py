@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from egalitarian.lab.report.contents import changing
 from egalitarian.lab.report.gather import Gathered
 from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, new_figure, note, present
 from egalitarian.lab.report.style import styled
@@ -61,15 +62,8 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, own: Sequence
     for method in shown:
         curves, seeds = gathered.curves_of(experiment.name, method), gathered.of(experiment.name, method)
         draw_band(axis, band(curves, seeds, "train_accuracy"), look(method, methods).colour, thin=False, linewidth=1.1)
-    for epoch in shuffled(experiment):
+    for epoch in changing(experiment):
         axis.axvline(epoch + 1, color="0.5", linewidth=0.7, linestyle=":")
     if not shown:
         note(axis, "not run")
     axis.set(ylim=(-0.03, 1.04))
-
-
-def shuffled(experiment: Experiment) -> list[int]:
-    """The epochs, from 0, before which the labels change."""
-    era = getattr(experiment.task, "era", lambda epoch: 0)
-    epochs = max(method.epochs for method in experiment.methods.values())
-    return [epoch for epoch in range(1, epochs) if era(epoch) != era(epoch - 1)]

@@ -24,7 +24,6 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
     "not run": ("not run",),
 }
 """How verdicts are counted."""
-ASIDE = "the text read literally, or one's own"
 DEVICES = {"cuda": "GPU time", "cpu": "CPU time"}
 
 
@@ -70,13 +69,12 @@ def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]
 def _counts(
     contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict], spent: Iterable[Spent], few: Sequence[str]
 ) -> Table:
-    by_table: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        by_table.setdefault(ASIDE if verdict.aside else verdict.table, []).append(verdict)
     costs = {each.table: each for each in spent}
-    seeds = {plan.number or ASIDE: _seeds(plan, gathered) for plan in contents.tables if plan.runs}
-    names = [name for name in (*dict.fromkeys(plan.number for plan in contents.tables), ASIDE) if name in by_table]
-    records = [_count(name, by_table[name], seeds.get(name, NOTHING), costs.get(name)) for name in names]
+    records = []
+    for plan in contents.tables:
+        cells, cost = _of(plan, verdicts), costs.get(_label(plan))
+        if cells or (cost is not None and cost.runs):
+            records.append(_count(_label(plan), cells, _seeds(plan, gathered) if plan.runs else "", cost))
     own = [verdict for verdict in verdicts if not verdict.aside]
     records.append(_count("all of the paper's", own, "", None))
     return Table(
@@ -96,6 +94,17 @@ def _counts(
         ),
         records=tuple(records),
     )
+
+
+def _label(plan: TablePlan) -> str:
+    return plan.number or plan.title
+
+
+def _of(plan: TablePlan, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Those on a table's cells."""
+    if plan.number:
+        return [verdict for verdict in verdicts if verdict.table == plan.number]
+    return [verdict for verdict in verdicts if verdict.aside and plan.runs and verdict.experiment in plan.experiments]
 
 
 def _count(name: str, verdicts: Sequence[Verdict], seeds: str, cost: Spent | None) -> dict[str, Value]:
@@ -154,12 +163,12 @@ def _spent(plan: TablePlan, gathered: Gathered) -> Spent:
     hardware = Counter(run.platform.hardware for run in runs if run.platform is not None)
     untimed = sum(not run.seconds for run in runs)
     machines = tuple(name for name, _ in hardware.most_common())
-    return Spent(plan.number or ASIDE, len(runs), untimed, dict(seconds), machines)
+    return Spent(_label(plan), len(runs), untimed, dict(seconds), machines)
 
 
 def _seeds_by_row(plan: TablePlan, experiment: Experiment, gathered: Gathered) -> dict[str, int]:
-    """Of each of the paper's methods that were run."""
-    counts = {method: len(gathered.of(experiment.name, method)) for method in plan.methods}
+    """Of each of the paper's methods that were run, or of all where it has none."""
+    counts = {method: len(gathered.of(experiment.name, method)) for method in plan.methods or experiment.methods}
     return {method: count for method, count in counts.items() if count}
 
 

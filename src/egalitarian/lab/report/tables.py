@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from egalitarian.lab.report.accuracy_tables import finals_table, means_table
 from egalitarian.lab.report.cells import (
     Places,
     blocks,
@@ -18,7 +19,6 @@ from egalitarian.lab.report.cells import (
 from egalitarian.lab.report.contents import Contents, TablePlan
 from egalitarian.lab.report.counts import NOTHING, percent
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.mean_tables import means_table
 from egalitarian.lab.report.overview import gains_table, methods_table
 from egalitarian.lab.report.render import Table, Value
 from egalitarian.lab.report.rows import Row, rows
@@ -38,6 +38,8 @@ def build(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
         return steps_table(plan, contents, gathered)
     if plan.kind == "means":
         return means_table(plan, gathered)
+    if plan.kind == "finals":
+        return finals_table(plan, gathered)
     return epochs_table(plan, contents, gathered)
 
 

@@ -1,10 +1,12 @@
-"""Table 8: training accuracy, its mean over all epochs, while the labels change; by optimizer, with and without EGD."""
+"""Accuracies where no threshold is waited for: Table 8, the mean of training accuracy; and tables of final accuracies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from egalitarian.lab.report.accuracies import Accuracy, in_percent, mean_train_accuracy
+import numpy as np
+
+from egalitarian.lab.report.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
 from egalitarian.lab.report.cells import gained, pair, pooled
 from egalitarian.lab.report.contents import TablePlan
 from egalitarian.lab.report.counts import NOTHING
@@ -54,12 +56,53 @@ def means_table(plan: TablePlan, gathered: Gathered) -> Table:
     )
 
 
+def finals_table(plan: TablePlan, gathered: Gathered) -> Table:
+    """Test accuracy after the last epoch, for experiments of ours in which nothing groks."""
+    experiments = gathered.named_in(plan.experiments)
+    rows = {
+        experiment.title: [_final_row(experiment, method, gathered) for method in _methods(gathered, experiment, plan)]
+        for experiment in experiments
+    }
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=("method", "final test accuracy in %: median (min–max)", "training, in %", "seeds"),
+        blocks=tuple(Block(title, tuple(cells for cells, _ in own)) for title, own in rows.items()),
+        notes=(
+            "After the last epoch of runs that went through all of them; the brackets are over the last tenth of the "
+            "epochs of all seeds",
+        ),
+        records=tuple(record for own in rows.values() for _, record in own),
+    )
+
+
+def _final_row(experiment: Experiment, method: str, gathered: Gathered) -> tuple[tuple[str, ...], dict[str, Value]]:
+    """As cells, and for machines."""
+    seeds = gathered.of(experiment.name, method)
+    found = final_accuracy(seeds)
+    learnt = [seed.train_accuracy for seed in seeds if seed.full and seed.train_accuracy is not None]
+    training = float(np.median(learnt)) if learnt else None
+    cells = (
+        experiment.method(method).title,
+        str(found) or ("unfinished" if found.others else "not run"),
+        NOTHING if training is None else in_percent(training),
+        str(found.n) if found.n else NOTHING,
+    )
+    ends = {"median": found.median, "min": found.low, "max": found.high, "training": training}
+    counts = {"n": found.n, "diverged": found.diverged, "unfinished": found.others}
+    return cells, {"experiment": experiment.name, "method": method, **ends, **counts}
+
+
 def _rows(gathered: Gathered, experiment: Experiment, plan: TablePlan) -> list[Row]:
+    return [_row(gathered, experiment, method) for method in _methods(gathered, experiment, plan)]
+
+
+def _methods(gathered: Gathered, experiment: Experiment, plan: TablePlan) -> list[str]:
     """The paper's in the plan's order, then ours that were run."""
     ours = [method for method in experiment.methods if method not in plan.methods]
-    methods = [method for method in plan.methods if method in experiment.methods]
-    methods += [method for method in ours if gathered.of(experiment.name, method)]
-    return [_row(gathered, experiment, method) for method in methods]
+    paper = [method for method in plan.methods if method in experiment.methods]
+    return paper + [method for method in ours if gathered.of(experiment.name, method)]
 
 
 def _row(gathered: Gathered, experiment: Experiment, method: str) -> Row:

@@ -45,7 +45,7 @@ class Printed(Settings):
 class TablePlan(Settings):
     """One table: what kind, of which experiments and methods."""
 
-    kind: Literal["settings", "methods", "epochs", "steps", "means", "finals", "gains"]
+    kind: Literal["settings", "methods", "epochs", "steps", "means", "finals", "gains", "early"]
     name: str
     """Of its files."""
     title: str

@@ -18,6 +18,7 @@ from egalitarian.lab.report.cells import (
 )
 from egalitarian.lab.report.contents import Contents, TablePlan
 from egalitarian.lab.report.counts import NOTHING, percent
+from egalitarian.lab.report.early import early_table
 from egalitarian.lab.report.gather import Gathered
 from egalitarian.lab.report.overview import gains_table, methods_table
 from egalitarian.lab.report.render import Table, Value
@@ -38,6 +39,8 @@ def build(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
         return steps_table(plan, contents, gathered)
     if plan.kind == "means":
         return means_table(plan, gathered)
+    if plan.kind == "early":
+        return early_table(plan, gathered)
     if plan.kind == "finals":
         return finals_table(plan, gathered)
     return epochs_table(plan, contents, gathered)

@@ -176,7 +176,7 @@ def test_the_median_counts_and_a_failure_is_infinite() -> None:
     assert point(5, None, 7).median == 7
     assert math.isinf(point(5, None, None).median)
     ranked = [point(5, 6, 7), point(5, 6, None), point(7, 7, 7), point(None, None, 1), point(None, None, None)]
-    assert sorted(reversed(ranked), key=lambda one: one.rank("epochs")) == ranked
+    assert sorted(ranked[::-1], key=lambda one: one.rank("epochs")) == ranked
     better, worse = point(None, accuracy=0.9), point(None, accuracy=0.8)
     assert better.rank("epochs") < worse.rank("epochs")
     assert point(5, 6, 6).rank("epochs") < point(6, 6, 6).rank("epochs")
@@ -325,7 +325,9 @@ def test_a_bad_plan_is_told_of(name: str, tmp_path: Path) -> None:
 def test_what_is_not_in_the_plan_is_told_of() -> None:
     with pytest.raises(SpecError, match=r"FAMILY must be one of the plan's, got 'adition'; did you mean 'addition'"):
         chosen(PLAN, "adition")
-    with pytest.raises(SpecError, match=r"--method must be one that family 'addition' tunes, got 'edg'; did you mean 'egd'"):
+    with pytest.raises(
+        SpecError, match=r"--method must be one that family 'addition' tunes, got 'edg'; did you mean 'egd'"
+    ):
         PLAN["addition"].only(("edg",))
     with pytest.raises(SpecError, match="must be a TOML file, got what cannot be read"):
         load_plan(Path("nowhere.toml"))

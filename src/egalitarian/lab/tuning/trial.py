@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from egalitarian.lab import catalog
 from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Run
+from egalitarian.lab.spec import Experiment, Method, Run
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import Listener, Silent, Stop, sweep
 from egalitarian.lab.tuning.outcome import Known, Outcome, Point
@@ -86,6 +87,11 @@ class Trials:
         lr = value(tuned.lr.centre, family.lr_factor, place[0])
         return lr, value(tuned.decay.centre, family.decay_factor, place[1])
 
+    @cached_property
+    def budget(self) -> int:
+        """Of a fresh seed: the experiment's."""
+        return self._plain.epochs
+
     def experiment(self, place: Place, validation: bool) -> Experiment:
         """The family's experiment with the two settings of a place."""
         apart = self.family.validation if validation else 0.0
@@ -95,9 +101,13 @@ class Trials:
     def changed(self, place: Place) -> list[str]:
         """What `--set` would have to be given."""
         tuned = self.family.methods[self.method]
-        plain = catalog.load(self.family.experiment, self.changes, added=self.family.added).method(self.method)
         pairs = zip((tuned.lr, tuned.decay), self.settings(place), strict=True)
-        return [f"methods.{self.method}.{change}" for axis, number in pairs for change in _set(axis, number, plain)]
+        return [f"methods.{self.method}.{change}" for axis, number in pairs for change in _set(axis, number, self._plain)]
+
+    @cached_property
+    def _plain(self) -> Method:
+        """As it is before it is tuned."""
+        return catalog.load(self.family.experiment, self.changes, added=self.family.added).method(self.method)
 
     def _until_all_are_seen(self, runs: Sequence[Run], budget: int) -> tuple[Outcome, ...]:
         """Trains until every seed has passed on the validation split, too: a sweep ends one by its test accuracy."""
@@ -117,10 +127,10 @@ class Trials:
         sweep(runs[0].experiment, self.method, seeds, store, workshop.device, stop=stop, listener=workshop.listener)
 
 
-def _set(axis: Axis, number: float, method: Any) -> Iterable[str]:
+def _set(axis: Axis, number: float, method: Method) -> Iterable[str]:
     yield f"{axis.key}={number!r}"
     for key in axis.scales:
-        here = method
+        here: Any = method
         for part in key.split("."):
             here = getattr(here, part, None)
         if not isinstance(here, float):

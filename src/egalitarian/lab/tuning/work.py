@@ -54,11 +54,8 @@ class Work:
         }
 
     def _best(self, point: Point) -> dict[str, Any]:
-        experiment = self.trials.experiment(point.place, validation=False)
-        budget = experiment.method(self.trials.method).epochs
-        changed = self.trials.changed(point.place)
-        place = {"place": list(point.place), "lr": point.lr, "decay": point.decay}
-        return {**place, "budget": budget, "passes": not math.isinf(point.median), "changes": changed}
+        place = {"place": list(point.place), "lr": point.lr, "decay": point.decay, "budget": self.trials.budget}
+        return {**place, "passes": not math.isinf(point.median), "changes": self.trials.changed(point.place)}
 
     def _corners(self, window: Window) -> dict[str, list[float]]:
         """The smallest and the largest of its learning rates and decays."""

@@ -68,7 +68,7 @@ def trials(family: Family, method: str, *changes: str) -> Trials:
 
 @pytest.mark.parametrize("size", [3, 5, 7])
 def test_a_window_has_its_points_once_and_the_middle_first(size: int) -> None:
-    window = Window(size, lr=2, decay=-1)
+    window = Window(size, middle=(2, -1))
     places = window.places()
     assert len(places) == len(set(places)) == size**2
     assert places[0] == (2, -1)
@@ -80,13 +80,14 @@ def test_a_window_has_its_points_once_and_the_middle_first(size: int) -> None:
 
 
 def test_the_edge_of_a_window() -> None:
-    window = Window(5, lr=1, decay=0)
+    window = Window(5, middle=(1, 0))
     assert [window.outward((lr, 0))[0] for lr in (-1, 0, 1, 2, 3)] == [-1, 0, 0, 0, 1]
     assert window.outward((-1, 2)) == (-1, 1)
     assert window.outward((1, None)) == (0, 0)  # nothing lies below no decay
     assert window.outward((3, None)) == (1, 0)
     assert window.outward((1, -2)) == (0, -1)
-    assert window.moved(1, -1) == Window(5, lr=2, decay=-1)
+    assert window.moved((1, -1)) == Window(5, middle=(2, -1))
+    assert window.corners == ((-1, -2), (3, 2))
 
 
 def test_values_on_the_lattice() -> None:
@@ -176,7 +177,9 @@ def test_the_median_counts_and_a_failure_is_infinite() -> None:
     assert point(5, None, 7).median == 7
     assert math.isinf(point(5, None, None).median)
     ranked = [point(5, 6, 7), point(5, 6, None), point(7, 7, 7), point(None, None, 1), point(None, None, None)]
-    assert sorted(ranked[::-1], key=lambda one: one.rank("epochs")) == ranked
+    ranks = [one.rank("epochs") for one in ranked]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(ranks)
     better, worse = point(None, accuracy=0.9), point(None, accuracy=0.8)
     assert better.rank("epochs") < worse.rank("epochs")
     assert point(5, 6, 6).rank("epochs") < point(6, 6, 6).rank("epochs")

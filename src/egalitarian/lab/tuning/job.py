@@ -13,6 +13,7 @@ from rich.console import Console
 from egalitarian.lab import catalog
 from egalitarian.lab.environment import environment
 from egalitarian.lab.listeners import telling
+from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Store
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
 from egalitarian.lab.tuning.results import Results
@@ -46,10 +47,7 @@ class Job:
 def carry_out(job: Job, console: Console) -> bool:
     """False where the time was over before everything was done."""
     deadline = None if job.minutes is None else time.monotonic() + 60 * job.minutes
-    every = [
-        Results(job.out, family, catalog.load(family.experiment, job.changes), job.quick, job.replace)
-        for family in job.families
-    ]
+    every = [Results(job.out, family, _experiment(family, job), job.quick, job.replace) for family in job.families]
     for family in job.families:
         prepare(family, family.only(job.methods), job.settings, Workshop(Store(job.runs), job.device))
     for family, results in zip(job.families, every, strict=True):
@@ -64,3 +62,7 @@ def carry_out(job: Job, console: Console) -> bool:
         finally:
             finish(console, job.out, results, job.order)
     return True
+
+
+def _experiment(family: Family, job: Job) -> Experiment:
+    return catalog.load(family.experiment, job.changes, added=family.added)

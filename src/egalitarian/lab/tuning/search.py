@@ -48,10 +48,10 @@ class Search:
             self._fill(self.path[-1], trial, keep)
             best = self.best
             assert best is not None
-            lr, decay = self.path[-1].outward(best.place)
-            if (lr, decay) == (0, 0) or self.moves == self.family.moves:
+            outward = self.path[-1].outward(best.place)
+            if outward == (0, 0) or self.moves == self.family.moves:
                 break
-            self.path.append(self.path[-1].moved(lr, decay))
+            self.path.append(self.path[-1].moved(outward))
             tell(f"the best is on the edge: move {self.moves} of at most {self.family.moves}")
         self.done = True
 

@@ -14,17 +14,22 @@ class Window:
 
     size: int
     no_decay: bool = False
-    lr: int = 0
-    decay: int = 0
-    """The powers in its middle."""
+    middle: tuple[int, int] = (0, 0)
 
     def places(self) -> list[Place]:
         """From the middle outwards: the likely ones first, so that they can cut the others short."""
         reach = range(-(self.size // 2), self.size // 2 + 1)
         inner = sorted(((x, y) for x in reach for y in reach), key=_from_the_middle)
-        found: list[Place] = [(self.lr + x, self.decay + y) for x, y in inner]
+        lr, decay = self.middle
+        found: list[Place] = [(lr + x, decay + y) for x, y in inner]
         without = sorted(reach, key=abs) if self.no_decay else []
-        return found + [(self.lr + x, None) for x in without]
+        return found + [(lr + x, None) for x in without]
+
+    @property
+    def corners(self) -> tuple[Place, Place]:
+        """Where both settings are smallest, and where both are largest."""
+        (lr, decay), half = self.middle, self.size // 2
+        return (lr - half, decay - half), (lr + half, decay + half)
 
     def outward(self, place: Place) -> tuple[int, int]:
         """In which direction the place is on the edge, for each axis; (0, 0): it is inside.
@@ -32,10 +37,10 @@ class Window:
         Nothing lies beyond no decay, so that is no edge; the smallest decay above it is one.
         """
         lr, decay = place
-        return self._side(lr - self.lr), 0 if decay is None else self._side(decay - self.decay)
+        return self._side(lr - self.middle[0]), 0 if decay is None else self._side(decay - self.middle[1])
 
-    def moved(self, lr: int, decay: int) -> Window:
-        return replace(self, lr=self.lr + lr, decay=self.decay + decay)
+    def moved(self, by: tuple[int, int]) -> Window:
+        return replace(self, middle=(self.middle[0] + by[0], self.middle[1] + by[1]))
 
     def _side(self, away: int) -> int:
         half = self.size // 2

@@ -59,8 +59,7 @@ class Work:
 
     def _corners(self, window: Window) -> dict[str, list[float]]:
         """The smallest and the largest of its learning rates and decays."""
-        half = window.size // 2
-        ends = [self.trials.settings((window.lr + side * half, window.decay + side * half)) for side in (-1, 1)]
+        ends = [self.trials.settings(corner) for corner in window.corners]
         return {"lr": [lr for lr, _ in ends], "decay": [decay for _, decay in ends]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,21 @@ def test_an_estimate_grows_with_the_window() -> None:
     assert (small.points, large.points) == (9, 25)
     assert small.seconds < large.seconds < large.most_seconds
     assert estimate(PLAN["cifar"], PLAN["cifar"].methods["adam"]).points == 12
+
+
+def test_the_page_has_the_estimates() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "tuning.md").read_text()
+    total = [0.0] * 4
+    for each in PLAN.values():
+        found = [[estimate(one, tuned) for tuned in each.methods.values()] for one in (each, shrunk(each, 3))]
+        minutes = [
+            sum(part) / 60 for one in found for part in zip(*[(e.seconds, e.most_seconds) for e in one], strict=True)
+        ]
+        total = [one + other for one, other in zip(total, minutes, strict=True)]
+        counts = (found[0][0].points, found[0][0].most_points)
+        said = rf"\| {each.name}(, 3 x 3)? \| " + r" \| ".join(f"{number:.0f}" for number in (*counts, *minutes)) + r" \|"
+        assert re.search(said, page), said
+    assert "| all | | | " + " | ".join(f"{number:.0f}" for number in total) + " |" in page
 
 
 def test_quick_is_small_and_still_a_plan() -> None:

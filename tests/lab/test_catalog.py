@@ -22,6 +22,8 @@ from egalitarian.lab.spec import Experiment, Method, Optim, Run
 LAB = Path(egalitarian.lab.__file__).parent
 TABLES = json.loads((Path(__file__).parent / "data" / "tables.json").read_text())
 TEXT_READ_LITERALLY = ("addition-97-decay-outside", "parity-2-hinge", "parity-3-hinge", "parity-4-hinge")
+WITH_A_VALIDATION_SPLIT = "addition-97-validation"
+"""The text read literally as well, in what does not change a number of the paper."""
 IN_STEPS, BY_TRAIN_ACCURACY = TABLES.pop("steps"), TABLES.pop("mean_train_accuracy")
 NOT_SETTINGS = ("title", "by_default")
 
@@ -41,7 +43,7 @@ def message(*arguments: Any) -> str:
 
 def test_the_experiments_are_those_of_the_paper_in_its_order() -> None:
     assert catalog.names() == [
-        *("addition-79", "addition-97", "addition-97-decay-outside", "addition-127"),
+        *("addition-79", "addition-97", "addition-97-decay-outside", "addition-97-validation", "addition-127"),
         *("multiplication-79", "multiplication-97", "multiplication-127"),
         *("parity-2", "parity-2-hinge", "parity-3", "parity-3-hinge", "parity-4", "parity-4-hinge"),
         *("mnist", "transformer", "cifar-shuffle-1", "cifar-shuffle-3", "cifar-shuffle-4", "cifar-shuffle-9"),
@@ -230,7 +232,13 @@ def test_claims_of_train_accuracy_are_the_papers_number_by_number(name: str) -> 
 
 def test_every_experiment_of_the_papers_tables_is_there() -> None:
     tables = {*TABLES, *IN_STEPS, *BY_TRAIN_ACCURACY} - {"source", "gains"}
-    assert tables == set(catalog.names()) - set(TEXT_READ_LITERALLY)
+    assert tables == set(catalog.names()) - {*TEXT_READ_LITERALLY, WITH_A_VALIDATION_SPLIT}
+
+
+def test_the_validation_split_is_all_that_is_different() -> None:
+    literal, one = catalog.load(WITH_A_VALIDATION_SPLIT), catalog.load("addition-97")
+    assert literal.training == one.training.replace(validation=0.5)
+    assert (literal.task, literal.model, literal.methods, literal.claims) == (one.task, one.model, one.methods, one.claims)
 
 
 @pytest.mark.parametrize("name", TEXT_READ_LITERALLY)

@@ -37,7 +37,7 @@ def test_a_task_of_ones_own_trains(written: Path) -> None:
     assert progress.last["test_accuracy"] > 0.7  # majority is easy
 
 
-@pytest.mark.parametrize("page", ["docs/lab.md", "docs/data.md", "README.md", "docs/errata.md"])
+@pytest.mark.parametrize("page", ["docs/lab.md", "docs/data.md", "docs/tuning.md", "README.md", "docs/errata.md"])
 def test_every_command_that_is_named_exists(page: str) -> None:
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     text = (ROOT / page).read_text()
@@ -47,7 +47,8 @@ def test_every_command_that_is_named_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/lab.md", "README.md", "docs/errata.md", "docs/method.md", "docs/layers.md", "docs/data.md"]
+    "page",
+    ["docs/lab.md", "README.md", "docs/errata.md", "docs/method.md", "docs/layers.md", "docs/data.md", "docs/tuning.md"],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text()):

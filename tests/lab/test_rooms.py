@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "shelf": {"datasets", "settings", "shows"},
     "cli": {
         "bench", "catalog", "choices", "datasets", "grok", "listeners", "picture", "report", "settings", "shelf", "shows",
-        "store", "sweep",
+        "store", "sweep", "tuning",
     },
 }  # fmt: skip
 PACKAGES: dict[str, set[str]] = {
@@ -41,6 +41,9 @@ PACKAGES: dict[str, set[str]] = {
 BENCH = {
     "bench", "catalog", "ensemble", "environment", "measure", "methods", "report", "settings", "spec", "steps", "tasks",
 }  # fmt: skip
+TUNING = {"catalog", "environment", "listeners", "report", "settings", "shows", "spec", "store", "sweep", "tuning"}
+OF_VALUES = ("plan", "window", "outcome", "search", "estimate", "table", "results")
+"""Of tuning: what needs nothing that trains."""
 REPORT = {"catalog", "measure", "report", "settings", "spec", "store", "theory"}
 ALLOWED = {"torch", "numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "safetensors", "jinja2", "egalitarian"}
 FILES = sorted(LAB.rglob("*.py"))
@@ -86,6 +89,17 @@ def test_the_report_never_trains(file: Path) -> None:
 @pytest.mark.parametrize("file", sorted((LAB / "bench").glob("*.py")), ids=lambda file: file.stem)
 def test_the_benchmark_stores_no_runs(file: Path) -> None:
     assert rooms(file) <= BENCH
+
+
+@pytest.mark.parametrize("file", sorted((LAB / "tuning").glob("*.py")), ids=lambda file: file.stem)
+def test_tuning_trains_by_sweeps_alone(file: Path) -> None:
+    assert rooms(file) <= TUNING
+    if file.stem in OF_VALUES:
+        assert not rooms(file) & {"sweep", "catalog", "listeners", "shows"}
+    if file.stem == "table":
+        assert {name for name in imported(file) if ".report." in name} <= {
+            "egalitarian.lab.report.counts", "egalitarian.lab.report.statistics",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("file", sorted((LAB / "theory").glob("*.py")), ids=lambda file: file.stem)

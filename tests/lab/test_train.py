@@ -32,7 +32,8 @@ def test_every_method_of_every_experiment_runs(name: str) -> None:
             assert len(epoch.records) == 2
             for own in epoch.records:
                 record, snapshot = own
-                assert record.keys() == {"epoch", "active", *NUMBERS}
+                held_out = {"validation_accuracy"} if experiment.training.validation else set()
+                assert record.keys() == {"epoch", "active", *NUMBERS, *held_out}
                 assert all(math.isfinite(record[key]) for key in NUMBERS), (method, record)
                 assert record["active"] is bool(experiment.method(method).transform)
                 assert snapshot["epoch"] == record["epoch"] == epoch.number

@@ -8,6 +8,7 @@ Methods take from `[optim]` what they do not set themselves, and `hidden` takes 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 import os
@@ -41,16 +42,23 @@ def beyond() -> list[str]:
     return sorted(_shipped("beyond"))
 
 
-def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) -> Experiment:
+def load(
+    name: str,
+    changes: Iterable[str] = (),
+    methods: Iterable[str] = (),
+    added: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Experiment:
     """An experiment by name or by the path of a TOML file, with `key=value` changes: `task.modulus=101`, `optim.lr=0.5`.
 
     What belongs to methods (`optim`, `hidden`, `transform`, `decay`, `until`, ...) is changed in `methods`, or in all;
-    `methods.egd.optim.lr=0.5` changes that one.
+    `methods.egd.optim.lr=0.5` changes that one. `added` are methods that the experiment does not have, as they would stand
+    in its file.
     """
     table = _table(name)
     if name == "toy":
         raise SpecError("experiment must be one that is trained, got 'toy', which is simulated; use `egalitarian toy`")
     where = Path(name).stem if name.endswith(".toml") else name
+    _add(table, added or {}, where)
     changed = [place for change in changes for place in _change(table, change, set(methods))]
     optim = table.pop("optim", {})
     if not isinstance(optim, dict):
@@ -71,6 +79,14 @@ def load(name: str, changes: Iterable[str] = (), methods: Iterable[str] = ()) ->
         return read(Experiment, {"name": where, "title": where, "changes": tuple(changes), **table})
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
+
+
+def _add(table: Table, added: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """More methods; never in place of one that there is."""
+    for method, own in added.items():
+        if method in _methods(table):
+            raise SpecError(f"{where}: an added method must have a name of its own, got {method!r}; choose another")
+        table.setdefault("methods", {})[method] = copy.deepcopy(dict(own))
 
 
 def _own(table: Table, changed: Iterable[Key], source: str) -> None:

@@ -265,6 +265,52 @@ def bench(
 
 
 @app.command()
+def tune(
+    family: Annotated[
+        str, typer.Argument(metavar="FAMILY", help="addition, multiplication, parity, mnist, transformer, cifar, or all.")
+    ],
+    methods: Methods = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    size: Annotated[
+        int | None, typer.Option("--size", help="The window's side, instead of the plan's: 3 has 9 points, 5 has 25.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="Begin nothing more after so long; what is found is written.")
+    ] = None,
+    changes: Changes = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="A TOML file with families of your own; default: the lab's.")
+    ] = None,
+    runs: Runs = Path("runs"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("results"),
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny: seconds, to see that it works.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Even over a file with more points or seeds.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only say what it would cost on a GPU.")] = False,
+) -> None:
+    """Every method with the learning rate and decay that suit it, then on fresh seeds: a fair table (docs/tuning.md).
+
+    A grid of the same size for every method, moved until its best point is inside, chosen on a validation split. Ctrl-C is
+    safe; the same command goes on. Ends with 1 when --minutes were too few.
+    """
+    from egalitarian.lab.tuning.job import Job, carry_out
+    from egalitarian.lab.tuning.plan import chosen, load_plan, shrunk
+    from egalitarian.lab.tuning.says import say_estimate
+
+    console = Console(highlight=False)
+    listed, names = load_plan(plan), tuple(choices.several(methods))
+    families = [shrunk(each, size, quick) for each in chosen(listed, family)]
+    if estimate:
+        say_estimate(console, families, names)
+        return
+    where = (runs, choices.named("--out", out), choices.device(device, threads))
+    job = Job(families, names, tuple(changes or ()), *where, minutes, quick, replace, list(listed))
+    if not carry_out(job, console):
+        console.print("Time is over; everything is stored, and the same command goes on from here.")
+        raise typer.Exit(1)
+
+
+@app.command()
 def data(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="mnist, cifar-10; default: both.")] = None,
     get: Annotated[bool, typer.Option("--fetch", help="Get what is missing or corrupt.")] = False,

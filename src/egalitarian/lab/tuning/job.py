@@ -1,0 +1,68 @@
+"""A command's work: the families asked for, one after another, each with its files and its table on the screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from egalitarian.lab import catalog
+from egalitarian.lab.environment import environment
+from egalitarian.lab.listeners import telling
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.store import Store
+from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
+from egalitarian.lab.tuning.results import Results
+from egalitarian.lab.tuning.says import Aloud, finish
+from egalitarian.lab.tuning.trial import OutOfTime, Workshop
+from egalitarian.lab.tuning.work import prepare, tune
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be tuned, where it is kept, and by which rules."""
+
+    families: Sequence[Family]
+    methods: tuple[str, ...]
+    """Of each; none is all."""
+    changes: tuple[str, ...]
+    runs: Path
+    out: Path
+    device: torch.device
+    minutes: float | None = None
+    quick: bool = False
+    replace: bool = False
+    order: Sequence[str] = ()
+    """Of the families in the table of all."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (*self.changes, f"epochs={QUICK_EPOCHS}") if self.quick else self.changes
+
+
+def carry_out(job: Job, console: Console) -> bool:
+    """False where the time was over before everything was done."""
+    deadline = None if job.minutes is None else time.monotonic() + 60 * job.minutes
+    every = [Results(job.out, family, _experiment(family, job), job.quick, job.replace) for family in job.families]
+    for family in job.families:
+        prepare(family, family.only(job.methods), job.settings, Workshop(Store(job.runs), job.device))
+    for family, results in zip(job.families, every, strict=True):
+        try:
+            with telling(console, family.name) as tell:
+                aloud = Aloud(tell)
+                workshop = Workshop(Store(job.runs), job.device, aloud, deadline)
+                methods = family.only(job.methods)
+                tune(family, methods, job.settings, workshop, results, environment(job.device), aloud.doing)
+        except OutOfTime:
+            return False
+        finally:
+            finish(console, job.out, results, job.order)
+    return True
+
+
+def _experiment(family: Family, job: Job) -> Experiment:
+    return catalog.load(family.experiment, job.changes, added=family.added)

@@ -1,0 +1,117 @@
+"""The files a tuning leaves: a JSON per family that never loses what is known, and one table of all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.tuning.plan import Family
+
+
+class Results:
+    """One family's file. Methods are kept side by side; a fuller one is only replaced when that is asked for."""
+
+    def __init__(
+        self, folder: Path, family: Family, experiment: Experiment, quick: bool = False, replace: bool = False
+    ) -> None:
+        self._family, self._replace = family, replace
+        self._about = {
+            "family": family.name,
+            "experiment": experiment.name,
+            "title": experiment.heading,
+            "plain": family.plain,
+            "score": family.score,
+            "threshold": experiment.measure.threshold,
+            "changes": list(experiment.changes),
+            "quick": quick,
+        }
+        self.path = folder / f"tuned-{family.name}{apart(self._about)}.json"
+        self._found = read_results(self.path) if self.path.exists() else {}
+        self._kept: set[str] = set()
+        self._check()
+        self.methods: dict[str, Any] = {} if replace else dict(self._found.get("methods", {}))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every method of the family has been measured on its fresh seeds."""
+        return all(self.methods.get(name, {}).get("complete", False) for name in self._family.methods)
+
+    @property
+    def kept(self) -> list[str]:
+        """Methods of which the file has more than was found now."""
+        return sorted(self._kept)
+
+    def known(self, method: str) -> dict[str, Any] | None:
+        """What the file says of a method."""
+        found: dict[str, Any] | None = self.methods.get(method)
+        return found
+
+    def put(self, method: str, entry: dict[str, Any]) -> None:
+        """Writes it down, unless the file has more of it."""
+        self._kept.discard(method)
+        if not self._replace and method in self.methods and fullness(entry) < fullness(self.methods[method]):
+            self._kept.add(method)
+            return
+        self.methods[method] = entry
+        order = [name for name in self._family.methods if name in self.methods]
+        methods = {name: self.methods[name] for name in (*order, *(set(self.methods) - set(order)))}
+        write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
+
+    def _check(self) -> None:
+        for what in ("experiment", "changes", "score"):
+            if self._found and not self._replace and self._found.get(what) != self._about[what]:
+                raise SpecError(
+                    f"{self.path} must be of {what} {self._about[what]!r}, got {self._found.get(what)!r}; name another "
+                    f"--out, or --replace it"
+                )
+
+
+def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
+    """Of what is known of a method: whether it was measured, trained seeds of its points, fresh seeds."""
+    tried = sum(len(point["seeds"]) for point in entry["points"])
+    return bool(entry["complete"]), tried, len(entry["fresh"])
+
+
+def apart(about: Mapping[str, Any]) -> str:
+    """In a file's name: what is quick or changed never takes the place of the real thing."""
+    return "-changed" if about["changes"] else "-quick" if about["quick"] else ""
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found["methods"], dict):
+            raise TypeError("methods")
+        for entry in found["methods"].values():
+            fullness(entry)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise SpecError(
+            f"{path} must be as `egalitarian tune` wrote it, got {type(error).__name__}: {error}; move it away"
+        ) from None
+    return dict(found)
+
+
+def all_results(folder: Path, suffix: str, order: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every family's that is in the folder, the plan's order first."""
+    found = [read_results(path) for path in sorted(folder.glob("tuned-*.json"))]
+    places = {name: place for place, name in enumerate(order)}
+    yield from sorted(
+        (each for each in found if apart(each) == suffix), key=lambda each: places.get(each["family"], len(places))
+    )
+
+
+def write(path: Path, text: str) -> None:
+    """At once or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SpecError(f"{path} must be writable, got: {reason}; make room, or name another folder with --out") from error

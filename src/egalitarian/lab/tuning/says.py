@@ -1,0 +1,78 @@
+"""What `egalitarian tune` shows: where it is, the table at the end, what it would cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from egalitarian.lab import shows
+from egalitarian.lab.store import Record
+from egalitarian.lab.sweep import Progress, Silent
+from egalitarian.lab.tuning.estimate import estimate
+from egalitarian.lab.tuning.plan import Family
+from egalitarian.lab.tuning.results import Results, all_results, apart, read_results, write
+from egalitarian.lab.tuning.table import HEAD, about, markdown, rows
+
+
+class Aloud(Silent):
+    """Says at every epoch where a point is; what is being done comes from `doing`."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell, self._doing = tell, ""
+
+    def doing(self, text: str) -> None:
+        self._doing = text
+        self._tell(text)
+
+    def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
+        latest = [own[0] for own in records]
+        seen = [record.get("validation_accuracy", record["test_accuracy"]) or 0.0 for record in latest]
+        self._tell(f"{self._doing}; epoch {latest[0]['epoch']}, accuracy {statistics.median(seen):.1%}")
+
+    def note(self, text: str) -> None:
+        self._tell(text)
+
+
+def finish(console: Console, out: Path, results: Results, order: Sequence[str]) -> None:
+    """Shows a family's table and writes the one of all families, of what is known now."""
+    if not results.path.exists():
+        return
+    found = read_results(results.path)
+    suffix = apart(found)
+    page = out / f"tuned{suffix}.md"
+    write(page, markdown(all_results(out, suffix, order)))
+    _say_tuned(console, found, results.kept, (results.path, page))
+
+
+def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str], files: Sequence[Path]) -> None:
+    made = shows.table("method", *(f">{heading}" for heading in HEAD[1:]), title=f"[bold]{escape(results['title'])}[/bold]")
+    for row in rows(results):
+        made.add_row(*(escape(cell) for cell in row))
+    shows.put(console, made)
+    console.print(f"[dim]{escape(about(results))}[/dim]")
+    for method in kept:
+        console.print(f"[yellow]{method}: the file has more points or seeds than this, and is kept; --replace it[/yellow]")
+    for path in files:
+        console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)
+
+
+def say_estimate(console: Console, families: Sequence[Family], methods: Sequence[str]) -> None:
+    made = shows.table("family", "method", ">points", ">at most", ">minutes", ">at most ")
+    total = [0.0, 0.0]
+    for family in families:
+        for name in family.only(tuple(methods)):
+            found = estimate(family, family.methods[name])
+            minutes = [found.seconds / 60, found.most_seconds / 60]
+            total = [one + other for one, other in zip(total, minutes, strict=True)]
+            made.add_row(family.name, name, str(found.points), str(found.most_points), *(f"{each:.1f}" for each in minutes))
+    made.add_row("[bold]all[/bold]", "", "", "", *(f"[bold]{each:.1f}[/bold]" for each in total))
+    shows.put(console, made)
+    console.print(
+        "[dim]On an H200, without moves of the window and with all of them; every point as long as the cut lets it be, so "
+        "most take less. Guesses: lab/paper/_tuning.toml has what an epoch takes and what the best point may need.[/dim]"
+    )

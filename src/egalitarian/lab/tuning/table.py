@@ -1,0 +1,124 @@
+"""The table 'tuned fairly', from the families' JSON files: what was chosen, and how it did on fresh seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from egalitarian.lab.report.counts import NOTHING, Count, ratio, times
+from egalitarian.lab.report.statistics import median_and_range, quantile
+
+Entry = Mapping[str, Any]
+HEAD = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")
+
+
+class Row(NamedTuple):
+    """One method's line."""
+
+    method: str
+    lr: str
+    decay: str
+    points: str
+    inside: str
+    fresh: str
+    passed: str
+    gain: str
+
+
+def rows(results: Mapping[str, Any]) -> list[Row]:
+    plain = results["methods"].get(results["plain"])
+    return [_row(entry, plain, results["score"]) for entry in results["methods"].values()]
+
+
+def _row(entry: Entry, plain: Entry | None, score: str) -> Row:
+    best = entry["best"] or {"lr": None, "decay": None}
+    lr, decay = (NOTHING if best[key] is None else f"{best[key]:g}" for key in ("lr", "decay"))
+    moves = len(entry["windows"]) - 1
+    tried = f"{len(entry['points'])}" + (f", {_counted(moves, 'move')}" if moves > 0 else "")
+    if not entry["complete"]:
+        return Row(entry["title"], lr, decay, tried, "not yet known", "partial", NOTHING, NOTHING)
+    fresh, passed = _measured(entry, score), _passed(entry) if score == "epochs" else NOTHING
+    return Row(entry["title"], lr, decay, tried, _inside(entry, score), fresh, passed, _gain(entry, plain, score))
+
+
+def _inside(entry: Entry, score: str) -> str:
+    if score == "epochs" and not entry["best"]["passes"]:
+        return "no point passes"
+    return "yes" if entry["inside"] else "no, on the edge"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _passed(entry: Entry) -> str:
+    return f"{sum(seed['crossed'] is not None for seed in entry['fresh'])} of {len(entry['fresh'])}"
+
+
+def _seeds(entry: Entry) -> list[tuple[int | None, int]]:
+    """The epoch at which each passed, or None, and the epochs within which it did not: all, for one that diverged."""
+    budget = entry["best"]["budget"]
+    return [(seed["crossed"], budget if seed["diverged"] else seed["epochs"]) for seed in entry["fresh"]]
+
+
+def _measured(entry: Entry, score: str) -> str:
+    if score == "epochs":
+        return median_and_range(_seeds(entry))
+    shares = [100 * seed["mean_train_accuracy"] for seed in entry["fresh"]]
+    return f"{statistics.median(shares):.1f} % ({min(shares):.1f}–{max(shares):.1f})"
+
+
+def _gain(entry: Entry, plain: Entry | None, score: str) -> str:
+    """Epochs of the plain optimizer over the method's; or points of training accuracy more."""
+    if plain is None or not plain["complete"]:
+        return NOTHING
+    if score == "train-accuracy":
+        ours, theirs = (statistics.median(seed["mean_train_accuracy"] for seed in each["fresh"]) for each in (entry, plain))
+        return f"{100 * (ours - theirs):+.1f} points"
+    gain = ratio(_median(plain), _median(entry))
+    return NOTHING if gain is None else times(gain)
+
+
+def _median(entry: Entry) -> Count:
+    """Epochs are counted from 0; as in the rest of the report, gains are of these counts."""
+    passed = sorted(float(crossed) for crossed, _ in _seeds(entry) if crossed is not None)
+    return quantile(passed, sorted(float(bound) for crossed, bound in _seeds(entry) if crossed is None), 0.5)
+
+
+def about(results: Mapping[str, Any]) -> str:
+    """What must be known to read a family's lines."""
+    entries = list(results["methods"].values())
+    rules, first = entries[0]["rules"], entries[0]
+    sides = sorted({entry["rules"]["size"] for entry in entries})
+    window = " and ".join(f"{side} x {side}" for side in sides) + (" and no decay" if rules["no_decay"] else "")
+    if results["score"] == "epochs":
+        share = f"{rules['validation']:.0%} of the test points"
+        chosen = f"chosen by the epochs until accuracy on a validation split ({share}) is past {results['threshold']:.0%}"
+        counted = f"fresh seeds: epochs until test accuracy is past {results['threshold']:.0%}, median (range)"
+    else:
+        chosen = "chosen by the mean training accuracy over the epochs"
+        counted = "fresh seeds: mean training accuracy over the epochs, median (range)"
+    seeds = ", ".join(_counted(len(first[f"{kind}_seeds"]), f"{kind} seed") for kind in ("tuning", "fresh"))
+    where = sorted({f"{entry['environment']['hardware']}, {entry['environment']['when'][:10]}" for entry in entries})
+    minutes = sum(entry["seconds"] for entry in entries) / 60
+    steps = f"steps of {rules['lr_factor']:g} in lr and {rules['decay_factor']:g} in decay"
+    return (
+        f"`{results['experiment']}`, {window} windows, {steps}, {chosen}; {counted}. {seeds}. "
+        f"{'; '.join(where)}; {minutes:.1f} minutes."
+    )
+
+
+def markdown(found: Iterable[Mapping[str, Any]]) -> str:
+    lines = [
+        "# Tuned fairly",
+        "",
+        "How it is done, and what is equal: docs/tuning.md. Gains are over the tuned plain optimizer.",
+    ]
+    for results in found:
+        partial = "" if results["complete"] else " (partial)"
+        quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
+        lines += ["", f"## {results['title']}{partial}", "", quick + about(results), ""]
+        lines += ["| " + " | ".join(HEAD) + " |", "|---" + "|---:" * 3 + "|---" + "|---:" * 3 + "|"]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(results)]
+    return "\n".join(lines) + "\n"

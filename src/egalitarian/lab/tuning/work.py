@@ -1,0 +1,105 @@
+"""A family's methods one after another: searched, measured on fresh seeds, written down after every point."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from egalitarian.lab.sweep import rehearse
+from egalitarian.lab.tuning.outcome import Known, Outcome, Point
+from egalitarian.lab.tuning.plan import Family
+from egalitarian.lab.tuning.results import Results
+from egalitarian.lab.tuning.search import Search
+from egalitarian.lab.tuning.trial import Trials, Workshop
+from egalitarian.lab.tuning.window import Place, Window
+
+CENTRE: Place = (0, 0)
+Tell = Callable[[str], object]
+
+
+@dataclass
+class Work:
+    """One method as it stands."""
+
+    trials: Trials
+    search: Search
+    environment: dict[str, Any]
+    earlier: float = 0.0
+    """Seconds that went into it before."""
+    begun: float = field(default_factory=time.monotonic)
+    fresh: tuple[Outcome, ...] = ()
+
+    def entry(self) -> dict[str, Any]:
+        """All there is to know, as plain values."""
+        family, best = self.trials.family, self.search.best
+        tuned = family.methods[self.trials.method]
+        rules = ("size", "moves", "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
+        return {
+            "title": tuned.title,
+            "complete": bool(self.fresh),
+            "keys": {"lr": tuned.lr.key, "decay": tuned.decay.key},
+            "rules": {rule: getattr(family, rule) for rule in rules},
+            "tuning_seeds": list(family.tuning_seeds),
+            "windows": [self._corners(window) for window in self.search.path],
+            "inside": self.search.inside,
+            "best": None if best is None else self._best(best),
+            "fresh_seeds": list(family.fresh_seeds),
+            "fresh": [seed.plain() for seed in self.fresh],
+            "points": [point.plain() for point in self.search.points.values()],
+            "seconds": round(self.earlier + time.monotonic() - self.begun, 1),
+            "environment": self.environment,
+        }
+
+    def _best(self, point: Point) -> dict[str, Any]:
+        place = {"place": list(point.place), "lr": point.lr, "decay": point.decay, "budget": self.trials.budget}
+        return {**place, "passes": not math.isinf(point.median), "changes": self.trials.changed(point.place)}
+
+    def _corners(self, window: Window) -> dict[str, list[float]]:
+        """The smallest and the largest of its learning rates and decays."""
+        ends = [self.trials.settings(corner) for corner in window.corners]
+        return {"lr": [lr for lr, _ in ends], "decay": [decay for _, decay in ends]}
+
+
+def prepare(family: Family, methods: Sequence[str], changes: Sequence[str], workshop: Workshop) -> None:
+    """One step of every method at its grid's centre: what cannot work is told before anything is trained."""
+    for method in methods:
+        trials = Trials(family, method, tuple(changes), workshop)
+        rehearse(trials.experiment(CENTRE, validation=True), method, family.tuning_seeds[0])
+
+
+def tune(
+    family: Family,
+    methods: Sequence[str],
+    changes: Sequence[str],
+    workshop: Workshop,
+    results: Results,
+    environment: dict[str, Any],
+    tell: Tell = lambda text: None,
+) -> None:
+    """Every method in turn. Whatever ends it, the results hold all that is known, and say whether that is all."""
+    for method in methods:
+        earlier = results.known(method)
+        trials = Trials(family, method, tuple(changes), workshop, Known(earlier))
+        work = Work(trials, Search(family), environment, (earlier or {}).get("seconds", 0.0))
+        try:
+            _tune_method(work, results, tell)
+        finally:
+            results.put(method, work.entry())
+
+
+def _tune_method(work: Work, results: Results, tell: Tell) -> None:
+    method, family = work.trials.method, work.trials.family
+
+    def trial(place: Place, budget: int) -> Point:
+        lr, decay = work.trials.settings(place)
+        tell(f"{method}, point {len(work.search.points) + 1}: lr {lr:g}, decay {decay:g}, up to {budget} epochs")
+        return work.trials.point(place, budget)
+
+    work.search.run(trial, lambda text: tell(f"{method}: {text}"), lambda: results.put(method, work.entry()))
+    best = work.search.best
+    assert best is not None
+    tell(f"{method}: best lr {best.lr:g}, decay {best.decay:g}; now {len(family.fresh_seeds)} fresh seeds")
+    work.fresh = work.trials.fresh(best.place)

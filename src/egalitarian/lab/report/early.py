@@ -73,7 +73,7 @@ NOTES = (
     "Spearman's rank correlation with the epoch at which test accuracy passes the threshold, over runs that passed it "
     "later than the epoch of the spectrum: the median over groups (smallest to largest); how many of them are beyond "
     f"chance (p < {CHANCE:g}, each by itself).",
-    f"A group is the seeds of one method on one task, {FEWEST} or more; or the methods of one task, {FEWEST} or more, each by "
+    f"A group is the seeds of one method on one task, or the methods of one task, {FEWEST} or more, each of these by "
     "the medians of its seeds. Methods differ in much else: the second says nothing about a cause.",
 )
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from spectra import DTYPES, decades, distance, from_spectrum, gaussian, generator, law, seeds, singular_values
 from torch import Tensor
 
-from egalitarian import kernels, polar_lowrank
+from egalitarian import kernels, polar_lowrank, sketches
 
+CPU = torch.device("cpu")
 SLOW = 1 / torch.arange(1, 41, dtype=torch.float64)
 FLAT = torch.ones(40, dtype=torch.float64)
 
@@ -281,3 +282,23 @@ def test_share_out_of_range_is_named(share: float) -> None:
 def test_share_must_be_a_number(share: object) -> None:
     with pytest.raises(TypeError, match=r"share must be in \(0, 1\]"):
         polar_lowrank(torch.ones(4, 6), 2, share=share)  # type: ignore[arg-type]
+
+
+def test_a_sketch_that_is_given_is_the_one_that_is_used() -> None:
+    G = gaussian(7, 12)
+    own = sketches.gaussian(12, 4, 5, torch.device("cpu"))
+    assert torch.equal(polar_lowrank(G, 4, sketch=own), polar_lowrank(G, 4, seed=5))
+    assert torch.equal(polar_lowrank(G, 4, sketch=own, seed=9), polar_lowrank(G, 4, seed=5))
+    with pytest.raises(ValueError, match=r"sketch must be of shape \(12, 4\), got \(4, 12\)"):
+        polar_lowrank(G, 4, sketch=own.mT)
+
+
+def test_kept_sketches_are_those_of_their_step() -> None:
+    kept = sketches.Sketches()
+    moving, fixed = (sketches.Place(3, "layer", fixed, 6, 2) for fixed in (False, True))
+    pages = {place: kept.page(place, torch.device("cpu")) for place in (moving, fixed)}
+    for step in (0, 7, 2):
+        kept.draw(step)
+        assert torch.equal(pages[moving], sketches.gaussian(6, 2, sketches.sketch_seed(3, "layer", step), CPU))
+        assert torch.equal(pages[fixed], sketches.gaussian(6, 2, sketches.sketch_seed(3, "layer", None), CPU))
+        assert kept.page(moving, CPU) is pages[moving]

@@ -5,7 +5,7 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 
-.PHONY: help grok test test-slow lint types bench noise figure examples results clean
+.PHONY: help grok test test-slow lint types bench noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -42,6 +42,10 @@ noise: $(STAMP)  ## rounding noise in gradients, by precision
 
 figure: $(STAMP) ## the README's picture: draws what is stored, trains the rest; DEVICE=cuda for a GPU (an hour on a CPU)
 	$(VENV)/bin/egalitarian grok --full --seeds 0-7 --device $(DEVICE) --picture docs/grokking.png
+
+paper: $(STAMP)  ## trains every experiment of the paper, 8 seeds, and those beyond it; goes on where it stopped; for a GPU: DEVICE=cuda
+	$(VENV)/bin/egalitarian run --all --final --device $(DEVICE)
+	$(VENV)/bin/egalitarian run --beyond --device $(DEVICE)
 
 results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/ (refuses if fewer than are there); never trains
 	$(VENV)/bin/egalitarian toy --out results/toy

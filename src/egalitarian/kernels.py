@@ -189,6 +189,8 @@ def polar_lowrank(
     width = min(rank + oversample, rows, columns)
     cuts = width > rank or (share is not None and share < 1)  # which takes the singular values one by one
     products = not cuts and choose_method("auto", G.dtype, rtol, device=G.device, short=width) == "products"
+    if sketch is not None and not isinstance(sketch, Tensor):
+        raise TypeError(f"sketch must be a tensor, got {type(sketch).__name__}; or leave it out")
     if sketch is None:
         _refuse_capture(G.device)
         sketch = gaussian(columns, width, seed, G.device)

@@ -214,3 +214,9 @@ def test_a_validation_split_is_taken_from_the_test_points_by_the_seed() -> None:
     alone = Ensemble(small("addition-97", "training.validation=0.25"), [5], CPU)
     assert alone.validation is not None
     assert torch.equal(alone.validation.inputs[0], apart.validation.inputs[1])
+
+
+@pytest.mark.parametrize("share", [1e-5, 0.99999])
+def test_a_validation_split_leaves_points_on_both_sides(share: float) -> None:
+    with pytest.raises(SpecError, match=r"training\.validation must leave some"):
+        Ensemble(small("addition-97", f"training.validation={share}"), [0], CPU)

@@ -250,7 +250,7 @@ def test_out_of_memory_with_one_seed_is_an_error(tmp_path: Path, monkeypatch: py
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(sweep, "train", never)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(SpecError, match=r"one seed must fit .* --device cpu"):
         train(tmp_path, seeds=[0])
 
 

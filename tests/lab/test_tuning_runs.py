@@ -256,7 +256,7 @@ def test_a_file_of_something_else_is_not_touched(tmp_path: Path, family: Family)
 def test_what_is_changed_or_quick_has_files_of_its_own() -> None:
     assert apart({"changes": [], "quick": False}) == ""
     assert apart({"changes": [], "quick": True}) == "-quick"
-    assert apart({"changes": ["task.modulus=7"], "quick": True}) == "-changed"
+    assert apart({"changes": ["task.modulus=7"], "quick": True}) == "-changed-quick"
 
 
 def entry(crossed: list[int | None], train: float = 0.5, **more: Any) -> dict[str, Any]:
@@ -373,3 +373,15 @@ def test_the_switch_off_reads_the_validation_split() -> None:
 def test_the_experiment_with_a_validation_split_trains() -> None:
     (own,) = records(small("addition-97-validation"), "egd", [0], 2)
     assert all("validation_accuracy" in record for record in own)
+
+
+def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path) -> None:
+    family = next(iter(load_plan().values()))
+    experiment = catalog.load(family.experiment, added=family.added)
+    Results(tmp_path, family, experiment).put(next(iter(family.methods)), {"complete": False, "points": [], "fresh": []})
+    for other in (
+        experiment.replace(measure=experiment.measure.replace(threshold=0.5)),
+        experiment.replace(methods={name: each.replace(epochs=7) for name, each in experiment.methods.items()}),
+    ):
+        with pytest.raises(SpecError, match=r"must be of (threshold|budgets) .* --replace"):
+            Results(tmp_path, family, other)

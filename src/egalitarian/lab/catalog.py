@@ -160,10 +160,12 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
 def _with_only(table: Table, only: Any, name: str) -> Table:
     """Of its methods, and what is claimed of them, these alone."""
     methods = _methods(table)
-    wrong = [method for method in only if method not in methods] if isinstance(only, list) else [only]
+    if not isinstance(only, list):
+        raise SpecError(f'only must be a list of methods, got {only!r} in {name}; write only = ["egd"]')
+    wrong = [method for method in only if method not in methods]
     if wrong:
         hint = nearest(str(wrong[0]), methods) or f"of {', '.join(methods)}"
-        raise SpecError(f"only must be a list of methods that are built upon, got {wrong[0]!r} in {name}; {hint}")
+        raise SpecError(f"only must name methods that are built upon, got {wrong[0]!r} in {name}; {hint}")
     claims = {method: claim for method, claim in table.get("claims", {}).items() if method in only}
     return {**table, "methods": {method: methods[method] for method in only}, "claims": claims}
 

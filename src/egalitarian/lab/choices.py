@@ -62,6 +62,14 @@ def named(option: str, folder: Path) -> Path:
     return folder
 
 
+def own_file(path: Path, mark: str) -> Path:
+    """A file to be written: a new one, or one of the same kind, which has the mark in it."""
+    if path.is_dir() or (path.exists() and mark not in path.read_text(encoding="utf-8", errors="replace")):
+        what = "a folder" if path.is_dir() else "a file of another kind"
+        raise SpecError(f"{path} must be new or have {mark} in it, got {what}; name another")
+    return path
+
+
 def at_least_one(names: list[str]) -> list[str]:
     if not names:
         raise SpecError("EXPERIMENT must be given, got none; name some, or say --all for those of the paper")

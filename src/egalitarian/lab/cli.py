@@ -204,7 +204,7 @@ def check(
     checked = judge(Store(choices.existing(runs)), tuple(experiments or ()))
     shows.say_verdicts(console, checked)
     if record is not None:
-        record.write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
+        choices.own_file(record, "[[verdicts]]").write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
         console.print(f"Written: [bold]{escape(str(record))}[/bold]; say why where a cell is not inside.", soft_wrap=True)
     if not checked.ends_well(strict=strict):
         raise typer.Exit(1)

@@ -138,9 +138,14 @@ class Ensemble:
 
     def _apart(self, test: Split, seed: int) -> tuple[Split, Split]:
         """(for testing, for validation), drawn by the seed."""
-        count = round(self._training.validation * len(test.labels))
-        if not count:
+        share, points = self._training.validation, len(test.labels)
+        if not share:
             return test, Split(test.inputs[:0], test.labels[:0])
+        count = round(share * points)
+        if not 0 < count < points:
+            raise SpecError(
+                f"training.validation must leave some of the {points} test points on both sides, got {share:g}; try 0.5"
+            )
         order = torch.randperm(len(test.labels), generator=stream(seed, "validation"))
         first, rest = order[:count], order[count:]
         return Split(test.inputs[rest], test.labels[rest]), Split(test.inputs[first], test.labels[first])

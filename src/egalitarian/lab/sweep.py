@@ -188,9 +188,12 @@ def _fits(
     try:
         _train_company(company, writers, stop, device, listener)
         return True
-    except torch.OutOfMemoryError:
+    except torch.OutOfMemoryError as error:
         if len(company) == 1:
-            raise
+            raise SpecError(
+                f"one seed must fit into the GPU's memory, got: {str(error).splitlines()[0]}; lower training.batch, free "
+                f"the GPU, or use --device cpu: what is stored stays"
+            ) from error
         listener.note(f"out of GPU memory with {len(company)} seeds at once: going on with half as many")
     gc.collect()  # what the failed attempt held
     torch.cuda.empty_cache()

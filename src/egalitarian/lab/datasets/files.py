@@ -110,7 +110,7 @@ def _refusal(verdict: Verdict, folder: Path, dataset: Dataset, file: DataFile) -
         archive = dataset.archive_of(file)
         return (
             f"{verdict.path} must be there for {dataset.title}, got no such file; {fetch} fetches it, or put "
-            f"{archive.urls[0]} at {folder / archive.path} and run that, or name the folder that has it with --data or "
+            f"{archive.urls[0]} at {folder / archive.path} and run that, or name the folder that has it with "
             f"EGALITARIAN_DATA"
         )
     if verdict.state == "corrupt":
@@ -118,7 +118,9 @@ def _refusal(verdict: Verdict, folder: Path, dataset: Dataset, file: DataFile) -
             f"{verdict.path} must be the official file of {dataset.title}, got {verdict.reason}; it is not used: {fetch} "
             f"keeps it as {verdict.path.name}.corrupt and fetches the right one"
         )
-    return f"{verdict.path} must be readable, got: {verdict.reason}; mend that, or name another folder with --data"
+    return (
+        f"{verdict.path} must be readable, got: {verdict.reason}; mend that, or name another folder with EGALITARIAN_DATA"
+    )
 
 
 def _judged(path: Path, handle: IO[bytes], file: DataFile | Archive) -> Verdict:

@@ -117,7 +117,9 @@ def check(store: Store, experiments: Sequence[str] = (), record: Record | None =
     gathered = gather(store, experiments)
     contents = load_contents().of([experiment.name for experiment in gathered.experiments])
     verdicts = judge(contents, gathered, record)
-    return Checked(verdicts, gathered.warnings, (*_without_claims(gathered), *gathered.remarks))
+    apart = f"{len(gathered.variants)} stored runs of other settings count nowhere here; `egalitarian report` lists them"
+    remarks = (*_without_claims(gathered), *gathered.remarks, *([apart] if gathered.variants else []))
+    return Checked(verdicts, gathered.warnings, remarks)
 
 
 def _without_claims(gathered: Gathered) -> Iterator[str]:

@@ -27,6 +27,7 @@ class Results:
             "plain": family.plain,
             "score": family.score,
             "threshold": experiment.measure.threshold,
+            "budgets": {name: experiment.method(name).epochs for name in family.methods},
             "changes": list(experiment.changes),
             "quick": quick,
         }
@@ -63,7 +64,7 @@ class Results:
         write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
 
     def _check(self) -> None:
-        for what in ("experiment", "changes", "score"):
+        for what in ("experiment", "changes", "score", "threshold", "budgets"):
             if self._found and not self._replace and self._found.get(what) != self._about[what]:
                 raise SpecError(
                     f"{self.path} must be of {what} {self._about[what]!r}, got {self._found.get(what)!r}; name another "
@@ -79,7 +80,7 @@ def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
 
 def apart(about: Mapping[str, Any]) -> str:
     """In a file's name: what is quick or changed never takes the place of the real thing."""
-    return "-changed" if about["changes"] else "-quick" if about["quick"] else ""
+    return ("-changed" if about["changes"] else "") + ("-quick" if about["quick"] else "")
 
 
 def read_results(path: Path) -> dict[str, Any]:

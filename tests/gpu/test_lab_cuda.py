@@ -12,10 +12,11 @@ from egalitarian.lab import catalog, spec
 from egalitarian.lab.cli import main
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.methods import Stepper
+from egalitarian.lab.progress import Stop
 from egalitarian.lab.spec import Method, Optim
 from egalitarian.lab.steps import Eager, Recorded, why_eager
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Stop, sweep
+from egalitarian.lab.sweep import sweep
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = ["task.modulus=11", "model.width=32", "training.batch=16", "training.precision=float64"]

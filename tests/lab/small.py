@@ -14,9 +14,10 @@ from torch import Tensor
 from egalitarian.lab import catalog
 from egalitarian.lab.ensemble import Ensemble
 from egalitarian.lab.methods import Stepper
+from egalitarian.lab.progress import Progress, Stop
 from egalitarian.lab.spec import Experiment, LowRankPolar, Method
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Progress, Stop, sweep
+from egalitarian.lab.sweep import sweep
 from egalitarian.lab.train import Record, train
 
 law = settings(max_examples=50, deadline=None, derandomize=True)

@@ -16,11 +16,12 @@ from egalitarian.lab.bench.measured import THEMES, chosen, measure_theme
 from egalitarian.lab.bench.theme import Row, Setup, figures
 from egalitarian.lab.cli import main
 from egalitarian.lab.methods import Stepper
+from egalitarian.lab.progress import Stop
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Polar, Run
 from egalitarian.lab.steps import Eager
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Stop, sweep
+from egalitarian.lab.sweep import sweep
 
 QUICK = Setup(CPU, quick=True)
 

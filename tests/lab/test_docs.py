@@ -10,8 +10,9 @@ import torch
 
 from egalitarian.lab import catalog
 from egalitarian.lab.cli import app
+from egalitarian.lab.progress import Stop
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Stop, sweep
+from egalitarian.lab.sweep import sweep
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "lab.md").read_text()

@@ -12,8 +12,8 @@ from small import CPU, DOUBLE, distance, run, small, states
 
 from egalitarian.lab import catalog
 from egalitarian.lab.ensemble import Ensemble
+from egalitarian.lab.progress import Stop
 from egalitarian.lab.settings import SpecError
-from egalitarian.lab.sweep import Stop
 from egalitarian.lab.tasks import CIFAR10, MNIST, ShuffledCIFAR10, images
 
 SHUFFLED: dict[str, Any] = {"train_size": 24, "test_size": 10, "shuffles": 3, "epochs": 20}

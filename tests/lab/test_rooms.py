@@ -23,15 +23,16 @@ ROOMS: dict[str, set[str]] = {
     "steps": {"ensemble", "methods"},
     "train": {"ensemble", "measure", "methods", "steps"},
     "store": {"spec"},
-    "sweep": {"ensemble", "environment", "methods", "settings", "spec", "store", "train"},
-    "grok": {"spec", "store", "sweep"},
-    "listeners": {"store", "sweep", "textplot"},
+    "progress": {"spec", "store"},
+    "sweep": {"progress", "ensemble", "environment", "methods", "settings", "spec", "store", "train"},
+    "grok": {"spec", "store", "progress", "sweep"},
+    "listeners": {"store", "progress", "sweep", "textplot"},
     "picture": {"grok", "report", "spec", "store"},
-    "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "sweep"},
+    "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "progress", "sweep"},
     "shelf": {"datasets", "settings", "shows"},
     "cli": {
         "bench", "catalog", "choices", "datasets", "grok", "listeners", "picture", "report", "settings", "shelf", "shows",
-        "store", "sweep", "tuning",
+        "store", "progress", "sweep", "tuning",
     },
 }  # fmt: skip
 PACKAGES: dict[str, set[str]] = {
@@ -41,7 +42,9 @@ PACKAGES: dict[str, set[str]] = {
 BENCH = {
     "bench", "catalog", "ensemble", "environment", "measure", "methods", "report", "settings", "spec", "steps", "tasks",
 }  # fmt: skip
-TUNING = {"catalog", "environment", "listeners", "report", "settings", "shows", "spec", "store", "sweep", "tuning"}
+TUNING = {
+    "catalog", "environment", "listeners", "progress", "report", "settings", "shows", "spec", "store", "sweep", "tuning",
+}  # fmt: skip
 OF_VALUES = ("plan", "window", "outcome", "search", "estimate", "table", "results")
 """Of tuning: what needs nothing that trains."""
 REPORT = {"catalog", "measure", "report", "settings", "spec", "store", "theory"}

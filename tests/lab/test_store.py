@@ -23,10 +23,10 @@ from torch import Tensor
 from egalitarian.lab import store as store_module
 from egalitarian.lab import sweep as sweep_module
 from egalitarian.lab.environment import environment
+from egalitarian.lab.progress import Stop
 from egalitarian.lab.report.gather import gather
 from egalitarian.lab.spec import Run
 from egalitarian.lab.store import Store, Stored, StoreError
-from egalitarian.lab.sweep import Stop
 
 EXPERIMENT = groks()
 SEEDS = [6, 0]

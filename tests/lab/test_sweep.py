@@ -18,10 +18,10 @@ from forked import INTERRUPTED, Trainers
 from small import CPU, DOUBLE, VARIANTS, files, groks, recorded, run, small
 
 from egalitarian.lab import catalog, sweep
+from egalitarian.lab.progress import Interrupted, Progress, Silent, Stop
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment, Run
 from egalitarian.lab.store import Store, StoreError, Writer
-from egalitarian.lab.sweep import Interrupted, Progress, Silent, Stop
 from egalitarian.lab.train import Record
 
 SEEDS = [6, 0, 1]

@@ -15,10 +15,10 @@ from small import CPU, GROKS, PARITY, files, groks, records, small
 
 from egalitarian.lab import catalog
 from egalitarian.lab.cli import main
+from egalitarian.lab.progress import Interrupted, Listener, Progress, Silent
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Run
 from egalitarian.lab.store import Record, Store
-from egalitarian.lab.sweep import Interrupted, Listener, Progress, Silent
 from egalitarian.lab.tuning import trial as trial_module
 from egalitarian.lab.tuning.plan import Family, load_plan
 from egalitarian.lab.tuning.results import Results, apart, read_results

@@ -15,9 +15,10 @@ from egalitarian.lab import catalog, choices, shelf, shows
 from egalitarian.lab.datasets.files import DataError, default_folder
 from egalitarian.lab.grok import Shown, compare
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
+from egalitarian.lab.progress import Interrupted, Listener, Stop
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
-from egalitarian.lab.sweep import Interrupted, Listener, Stop, rehearse, sweep
+from egalitarian.lab.sweep import rehearse, sweep
 
 app = typer.Typer(
     no_args_is_help=True,

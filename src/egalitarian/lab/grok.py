@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from egalitarian.lab import spec
+from egalitarian.lab.progress import Interrupted, Listener, Progress, Stop
 from egalitarian.lab.spec import Experiment, Method
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Interrupted, Listener, Progress, Stop, rehearse, sweep
+from egalitarian.lab.sweep import rehearse, sweep
 
 METHODS = ("egd", "egd-outside", "column-norm", "sgd", "sgd-tuned")
 """Shown by default, where the experiment has them."""

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from egalitarian.lab.progress import Listener, Progress, Stop
 from egalitarian.lab.store import Record
-from egalitarian.lab.sweep import Listener, Progress, Stop
 from egalitarian.lab.textplot import text_plot
 
 COLOURS = ("dark_orange", "dodger_blue1", "spring_green3", "default", "medium_purple1", "gold1", "deep_pink2", "cyan3")

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from egalitarian.lab.grok import MULTIPLE, Shown
 from egalitarian.lab.listeners import condition, median
+from egalitarian.lab.progress import Progress
 from egalitarian.lab.report.statistics import median_and_range
 from egalitarian.lab.settings import SpecError, everything
 from egalitarian.lab.spec import Experiment, Optim, Run
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Progress
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.bench.measured import Measured

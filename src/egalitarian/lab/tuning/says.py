@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from egalitarian.lab import shows
+from egalitarian.lab.progress import Progress, Silent
 from egalitarian.lab.store import Record
-from egalitarian.lab.sweep import Progress, Silent
 from egalitarian.lab.tuning.estimate import estimate
 from egalitarian.lab.tuning.plan import Family
 from egalitarian.lab.tuning.results import Results, all_results, apart, read_results, write

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from egalitarian.lab import catalog
+from egalitarian.lab.progress import Listener, Silent, Stop
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment, Method, Run
 from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import Listener, Silent, Stop, sweep
+from egalitarian.lab.sweep import sweep
 from egalitarian.lab.tuning.outcome import Known, Outcome, Point
 from egalitarian.lab.tuning.plan import Axis, Family
 from egalitarian.lab.tuning.window import Place, value

@@ -238,13 +238,17 @@ def test_a_compiled_call_takes_one_shape_after_the_other() -> None:
         torch.testing.assert_close(compiled(G), polar(G, method="products"), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["decades", "flat", "one strong, others 2e-3", "one strong, others 3e-2"])
+@pytest.mark.parametrize("shape", [(20, 30), (50, 100)])
 @pytest.mark.parametrize("rank", [1, 3, 10, 19])
-def test_fast_keeps_its_promise_on_gradients_of_few_directions(rank: int) -> None:
+def test_fast_keeps_its_promise_on_gradients_of_few_directions(rank: int, shape: tuple[int, int], kind: str) -> None:
     """What rounding leaves outside the true directions must not grow, either."""
+    rest = {"decades": torch.logspace(0, -2.9, rank)[1:], "flat": torch.ones(rank - 1)}
+    values = torch.cat([torch.ones(1), rest.get(kind, torch.full((rank - 1,), 2e-3 if "2e-3" in kind else 3e-2))])
     for seed in range(20):
         draw = torch.Generator().manual_seed(seed)
-        U, V = (torch.linalg.qr(torch.randn(side, rank, generator=draw, dtype=torch.float64)).Q for side in (20, 30))
-        G = ((U * torch.logspace(0, -2.9, rank)) @ V.mT).float()
+        U, V = (torch.linalg.qr(torch.randn(side, rank, generator=draw, dtype=torch.float64)).Q for side in shape)
+        G = ((U * values) @ V.mT).float()
         assert torch.linalg.matrix_norm(polar(G, method="products", precision="fast").double() - U @ V.mT, 2) < 1e-2
 
 

@@ -66,7 +66,7 @@ def smallest_side(experiment: Experiment) -> int:
 
 
 def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: Setup) -> Work:
-    """A step on one batch, again and again. A randomized one waits for its SVD, so it cannot be captured."""
+    """A step on one batch, again and again. A randomized one draws its sketch on the CPU, outside any graph."""
     ensemble = Ensemble(experiment, range(seeds), setup.device)
     stepper, batch = Stepper(method, ensemble.parameters), ensemble.epoch(0)[0]
 

@@ -23,6 +23,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from egalitarian import resident
+
 Coefficients = tuple[float, float, float]
 
 TOLERANCE = 2e-3
@@ -76,16 +78,23 @@ def lowrank_by_products(X: Tensor, sketch: Tensor, iterations: int, rtol: float)
 def _basis(Y: Tensor) -> Tensor:
     """Of the range of Y (..., m, k): every direction that is not noise brought near to 1; no sharp cut, so none is lost."""
     A = Y.mT
-    K, square, scale, ratio = _normalized(A)
+    K = A @ A.mT
     steps = quintics(BASIS_CUT * _least_ratio(A.shape[-2]), ROUGH)
+    if resident.fits(K):
+        return (resident.inverse_root(K, BASIS_CUT, steps, sharp=False) @ A).mT
+    K, square, scale, ratio = _normalized(K)
     return ((_root_by_quintics(K, square, BASIS_CUT * BASIS_CUT * ratio, steps) / scale) @ A).mT
 
 
 def _root(A: Tensor, rtol: float) -> Tensor:
     """(A Aᵀ)^(-1/2), zero where a direction of A is below about `rtol` of the largest; to `TOLERANCE`."""
-    K, square, scale, ratio = _normalized(A)
-    e2 = 2 * rtol * rtol * ratio  # twice, since the ratio is a lower bound
-    low = math.sqrt(2) * rtol * _least_ratio(A.shape[-2])
+    K = A @ A.mT
+    cut = math.sqrt(2) * rtol  # for the ratio is a lower bound
+    low = cut * _least_ratio(A.shape[-2])
+    if resident.fits(K):
+        return resident.inverse_root(K, cut, quintics(low, TOLERANCE), sharp=True)
+    K, square, scale, ratio = _normalized(K)
+    e2 = cut * cut * ratio
     if is_large(A):
         Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE))
     else:
@@ -126,12 +135,11 @@ def is_large(A: Tensor) -> bool:
     return A.ndim == 2 and A.shape[-2] >= LARGE
 
 
-def _normalized(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(K, K², scale, ratio): K = A Aᵀ / scale² with eigenvalues at most 1, and a lower bound close to the largest of them.
+def _normalized(K: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(K / scale², its square, scale, ratio): with eigenvalues at most 1, and a lower bound close to the largest of them.
 
     With t_j the sum of the j-th powers of the eigenvalues, t_8^(1/8) is at least the largest, (t_8 / t_4)^(1/4) at most.
     """
-    K = A @ A.mT
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
     K = K / trace
     square = K @ K

@@ -15,7 +15,7 @@ def total(A):
 
 
 @triton.jit
-def inverse_root_kernel(K, Z, steps, count, n, cut, SIZE: tl.constexpr, SHARP: tl.constexpr):  # noqa: N803
+def inverse_root_kernel(K, Z, steps, count, n, cut, SIZE: tl.constexpr, SHARP: tl.constexpr):
     """One block a matrix; see `products._normalized`, `_root_by_quintics`, `_sharpened`."""
     i = tl.arange(0, SIZE)
     inside = (i < n)[:, None] & (i < n)[None, :]

@@ -63,6 +63,11 @@ def mode_of(method: str, precision: Mode, rtol: float) -> Mode:
     return "exact" if method == "products" and rtol > FAST_CUT else precision
 
 
+def traced(G: torch.Tensor) -> bool:
+    """Whether torch only follows what would be done with G, under vmap or while compiling: no value of it can be read."""
+    return torch._C._functorch.is_batchedtensor(G) or torch.compiler.is_compiling()
+
+
 @lru_cache
 def full_rate(device: torch.device) -> bool:
     """Whether the card is as fast in float64 as in float32."""

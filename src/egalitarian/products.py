@@ -23,7 +23,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from egalitarian import resident
+from egalitarian.resident import fits_a_block, inverse_root
 
 Coefficients = tuple[float, float, float]
 
@@ -80,8 +80,8 @@ def _basis(Y: Tensor) -> Tensor:
     A = Y.mT
     K = A @ A.mT
     steps = quintics(BASIS_CUT * _least_ratio(A.shape[-2]), ROUGH)
-    if resident.fits(K):
-        return (resident.inverse_root(K, BASIS_CUT, steps, sharp=False) @ A).mT
+    if fits_a_block(K, steps):
+        return (inverse_root(K, BASIS_CUT, steps, sharp=False) @ A).mT
     K, square, scale, ratio = _normalized(K)
     return ((_root_by_quintics(K, square, BASIS_CUT * BASIS_CUT * ratio, steps) / scale) @ A).mT
 
@@ -91,14 +91,12 @@ def _root(A: Tensor, rtol: float) -> Tensor:
     K = A @ A.mT
     cut = math.sqrt(2) * rtol  # for the ratio is a lower bound
     low = cut * _least_ratio(A.shape[-2])
-    if resident.fits(K):
-        return resident.inverse_root(K, cut, quintics(low, TOLERANCE), sharp=True)
+    steps = quintics(low, TOLERANCE)
+    if fits_a_block(K, steps):
+        return inverse_root(K, cut, steps, sharp=True)
     K, square, scale, ratio = _normalized(K)
     e2 = cut * cut * ratio
-    if is_large(A):
-        Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE))
-    else:
-        Z = _root_by_quintics(K, square, e2, quintics(low, TOLERANCE))
+    Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE)) if is_large(A) else _root_by_quintics(K, square, e2, steps)
     return _sharpened(Z, e2).div_(scale)
 
 

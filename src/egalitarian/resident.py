@@ -1,52 +1,51 @@
-"""The inverse root of small Gram matrices as one Triton kernel: a block holds its matrix from the first quintic to the last.
+"""The inverse root of small Gram matrices as one Triton kernel: a block holds its matrix from first to last.
 
 The arithmetic is that of `products`; only its hundred launches, which take longer than their work where matrices are this
-small, are one. Where Triton is missing, or torch is being traced, `products` does it operation by operation.
+small, are one. Where Triton or its compiler is missing, or torch is being traced, `products` does it step by step.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
-from functools import cache
-from typing import Any
-
 import torch
 from torch import Tensor
 
-MOST = 64
-"""The largest matrix that one block holds."""
+from egalitarian.choice import traced
+
+MOST = 32
+"""The largest matrix that one block is faster at: of 64 x 64, a launch per product is as fast."""
+
+Steps = tuple[tuple[float, float, float], ...]
+
+_tables: dict[tuple[Steps, int, torch.device], Tensor | None] = {}
+"""The coefficients on a device, for matrices of a size; None where the kernel cannot be had."""
 
 
-def fits(K: Tensor) -> bool:
+def fits_a_block(K: Tensor, steps: Steps) -> bool:
     """Whether the kernel takes such a Gram matrix, (..., k, k)."""
-    traced = torch._C._functorch.is_batchedtensor(K) or torch.compiler.is_compiling()
-    on = K.device.type == "cuda" and K.dtype == torch.float64 and K.shape[-1] <= MOST and K.numel() > 0
-    return on and not traced and kernel() is not None
+    small = K.shape[-1] <= MOST and K.numel() > 0 and K.dtype == torch.float64
+    return small and K.device.type == "cuda" and not traced(K) and _ready(steps, K.shape[-1], K.device)
 
 
-def inverse_root(K: Tensor, cut: float, steps: Sequence[tuple[float, float, float]], *, sharp: bool) -> Tensor:
+def inverse_root(K: Tensor, cut: float, steps: Steps, *, sharp: bool) -> Tensor:
     """(K + e²)^(-1/2) with e² = ratio cut², scaled as `products._normalized` does; `sharp`: and its cut made sharp."""
+    from egalitarian._resident import inverse_root_kernel
+
     flat = K.reshape(-1, *K.shape[-2:]).contiguous()
     Z = torch.empty_like(flat)
-    size = max(16, 1 << (K.shape[-1] - 1).bit_length())
-    run = kernel()
-    assert run is not None
-    table = _table(tuple(steps), K.device)
-    run[(len(flat),)](flat, Z, table, len(steps), K.shape[-1], cut * cut, size, sharp, num_warps=4 if size < 64 else 8)
+    k = K.shape[-1]
+    size = max(16, 1 << (k - 1).bit_length())
+    inverse_root_kernel[(len(flat),)](flat, Z, _tables[steps, k, K.device], len(steps), k, cut * cut, size, sharp)
     return Z.reshape(K.shape)
 
 
-@cache
-def _table(steps: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
-    return torch.tensor(steps, dtype=torch.float64).to(device)
-
-
-@cache
-def kernel() -> Any:
-    """Compiled at its first call; None without Triton."""
-    with contextlib.suppress(ImportError):
-        from egalitarian._resident import inverse_root_kernel
-
-        return inverse_root_kernel
-    return None
+def _ready(steps: Steps, k: int, device: torch.device) -> bool:
+    """Whether the kernel has been tried for such matrices; the first time it is, unless a CUDA graph is being recorded."""
+    key = steps, k, device
+    if key not in _tables and not torch.cuda.is_current_stream_capturing():
+        _tables[key] = torch.tensor(steps, dtype=torch.float64).to(device)
+        try:
+            for sharp in (False, True):
+                inverse_root(torch.eye(k, dtype=torch.float64, device=device), 1e-6, steps, sharp=sharp)
+        except Exception:  # no Triton, no compiler for it, no such card: whatever it is, `products` has another way
+            _tables[key] = None
+    return _tables.get(key) is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from egalitarian.choice import FAST_RTOL, Method, Mode
+from egalitarian.choice import FAST_RTOL, Method, Mode, traced
 from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
 
 STRONG = 0.05
@@ -108,7 +108,7 @@ WAYS: dict[tuple[Method, Mode], Callable[[Tensor, float, Tensor | None], Tensor]
 
 def may_look(G: Tensor) -> bool:
     """Whether a value may decide what is done next: on a CPU it is there already; not under vmap, nor while compiling."""
-    return G.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(G) and not torch.compiler.is_compiling()
+    return G.device.type == "cpu" and not traced(G)
 
 
 def recombine(U: Tensor, gain: Tensor, Vh: Tensor) -> Tensor:

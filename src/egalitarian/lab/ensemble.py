@@ -69,6 +69,11 @@ class Ensemble:
         return self.train.labels.shape[1]
 
     @property
+    def batch(self) -> int:
+        """Points in a batch, but for an incomplete one."""
+        return min(self._training.batch, self.points)
+
+    @property
     def batches(self) -> int:
         """Steps per pass over the data."""
         return self._training.batches(self.points)

@@ -49,18 +49,15 @@ class Recorded:
     def __init__(self, ensemble: Ensemble, stepper: Stepper) -> None:
         self._eager, self._stepper = Eager(ensemble, stepper), stepper
         self._first = max(WARM_UP, stepper.warmup - stepper.count)
-        self._chosen: Tensor | None = None
-        self._gradients = self._update = torch.cuda.CUDAGraph()
+        self._chosen = torch.empty(len(ensemble.seeds), ensemble.batch, dtype=torch.int64, device=ensemble.device)
+        self._graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph] | None = None
 
     def gradients(self, chosen: Tensor) -> None:
         if self._first:
             aside(lambda: self._eager.gradients(chosen))
-            return
-        if self._chosen is None:
-            self._record(chosen)
-        if chosen.shape == self._chosen.shape:  # type: ignore[union-attr]
-            self._chosen.copy_(chosen)  # type: ignore[union-attr]
-            self._gradients.replay()
+        elif chosen.shape == self._chosen.shape:
+            self._chosen.copy_(chosen)
+            self._recorded[0].replay()
         else:  # an epoch's last, incomplete batch
             self._eager.gradients(chosen)
 
@@ -69,16 +66,20 @@ class Recorded:
             aside(self._eager.update)
             self._first -= 1
             return
+        _, update = self._recorded
         self._stepper.sketches.draw(self._stepper.count)
-        self._update.replay()
+        update.replay()
         self._stepper.stepped()
 
-    def _record(self, chosen: Tensor) -> None:
-        places = self._chosen = chosen.clone()
-        count = self._stepper.count
-        self._gradients = record(lambda: self._eager.gradients(places))
-        self._update = record(self._eager.update)
-        self._stepper.count = count  # nothing has been done yet
+    @property
+    def _recorded(self) -> tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]:
+        """Gradients and update, recorded when they are first asked for."""
+        if self._graphs is None:
+            count = self._stepper.count
+            gradients = record(lambda: self._eager.gradients(self._chosen))
+            self._graphs = gradients, record(self._eager.update)
+            self._stepper.count = count  # nothing has been done yet
+        return self._graphs
 
 
 def record(what: Callable[[], object]) -> torch.cuda.CUDAGraph:

@@ -1,0 +1,86 @@
+"""The kernel that holds a small matrix does what `products` does operation by operation. Skipped without CUDA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import egalitarian as eg
+from egalitarian import products, resident
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+pytest.importorskip("triton")
+
+
+def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "fits_a_block", lambda *_: False)
+
+
+def stack(k: int, count: int = 3) -> Tensor:
+    """Full rank, one rank less, and spread over five decades."""
+    A = torch.randn(count, k, 50, generator=torch.Generator().manual_seed(k), dtype=torch.float64)
+    A[1, -1] = A[1, 0]
+    A[2] *= torch.logspace(0, -5, k, dtype=torch.float64)[:, None]
+    return A.cuda()
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 16, 17, 31, 32])
+def test_it_is_taken_and_agrees(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    A = stack(k)
+    assert resident.fits_a_block(A @ A.mT, products.quintics(1e-6, products.TOLERANCE))
+    ours = [products.polar_by_products(A, 1e-6), products._basis(A.mT)]
+    stepwise(monkeypatch)
+    theirs = [products.polar_by_products(A, 1e-6), products._basis(A.mT)]
+    torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-8)
+    # the way to a basis is free: its range counts
+    for one, other in zip(ours[1], theirs[1], strict=True):
+        assert (products.polar_by_products(one.mT, 1e-3) - products.polar_by_products(other.mT, 1e-3)).abs().max() < 1e-5
+
+
+def test_larger_ones_are_not_for_it() -> None:
+    steps = products.quintics(1e-6, products.TOLERANCE)
+    assert not resident.fits_a_block(torch.eye(resident.MOST + 1, dtype=torch.float64, device="cuda"), steps)
+    assert not resident.fits_a_block(torch.eye(8, device="cuda"), steps)
+    assert not resident.fits_a_block(torch.eye(8, dtype=torch.float64), steps)
+
+
+def test_a_nan_stays_at_home_and_zero_is_zero() -> None:
+    G = torch.randn(4, 20, 60, device="cuda")
+    clean = eg.polar(G)
+    G[1, 3, 5] = torch.nan
+    G[2] = 0
+    ours = eg.polar(G)
+    assert ours[1].isnan().any()
+    assert not ours[2].any()
+    torch.testing.assert_close(ours[[0, 3]], clean[[0, 3]], rtol=0, atol=0)
+
+
+def test_scale_is_free() -> None:
+    G = torch.randn(20, 60, device="cuda", dtype=torch.float32)
+    for scale in (1e-30, 1e-15, 1e15, 1e30):
+        torch.testing.assert_close(eg.polar(G * scale), eg.polar(G), rtol=0, atol=2e-6)
+
+
+def test_vmap_and_compile_take_the_other_way() -> None:
+    G = torch.randn(3, 20, 60, device="cuda")
+    torch.testing.assert_close(torch.func.vmap(eg.polar)(G), eg.polar(G), rtol=0, atol=2e-6)
+
+
+def test_a_first_call_inside_a_recording_takes_the_other_way() -> None:
+    G = torch.randn(2, 13, 60, device="cuda")
+    eg.polar(torch.randn(40, 60, device="cuda"))  # handles and workspaces
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = eg.polar(G)
+    graph.replay()
+    torch.testing.assert_close(out, eg.polar(G), rtol=0, atol=2e-6)
+
+
+def test_where_it_cannot_be_had_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    G = torch.randn(14, 60, device="cuda")
+    monkeypatch.setattr(resident, "_tables", {})
+    monkeypatch.setattr(resident, "inverse_root", lambda *_, **__: 1 / 0)
+    without = eg.polar(G)
+    monkeypatch.undo()
+    torch.testing.assert_close(without, eg.polar(G), rtol=0, atol=2e-6)

@@ -14,8 +14,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checks": set(),
     "selectors": set(),
     "products": {"resident"},
-    "resident": {"_resident", "choice"},
-    "_resident": set(),
+    "resident": {"choice", "resident_triton"},
+    "resident_triton": set(),
     "choice": set(),
     "ways": {"choice", "products"},
     "kernels": {"checks", "choice", "products", "ways", "sketches"},
@@ -91,7 +91,7 @@ def test_imports_go_one_way(room: str) -> None:
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_the_library_needs_only_torch(room: str) -> None:
     foreign = {name.split(".")[0] for name in imports(PACKAGE / f"{room}.py")} - set(sys.stdlib_module_names)
-    assert foreign <= {"torch", "egalitarian", "__future__"} | ({"triton"} if room == "_resident" else set())
+    assert foreign <= {"torch", "egalitarian", "__future__"} | ({"triton"} if room == "resident_triton" else set())
 
 
 @pytest.mark.parametrize("room", sorted(set(MAY_IMPORT) - {"apply"}))

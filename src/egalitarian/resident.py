@@ -28,7 +28,7 @@ def fits_a_block(K: Tensor, steps: Steps) -> bool:
 
 def inverse_root(K: Tensor, cut: float, steps: Steps, *, sharp: bool) -> Tensor:
     """(K + e²)^(-1/2) with e² = ratio cut², scaled as `products._normalized` does; `sharp`: and its cut made sharp."""
-    from egalitarian._resident import inverse_root_kernel
+    from egalitarian.resident_triton import inverse_root_kernel
 
     flat = K.reshape(-1, *K.shape[-2:]).contiguous()
     Z = torch.empty_like(flat)

@@ -12,10 +12,8 @@ import pytest
 import torch
 from test_models import gradients
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from egalitarian.lab.models import CNN, MLP, Layers, Model, Transformer
-from egalitarian.lab.models.cnn import pooled
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.tasks import CIFAR10, MNIST, Data, Modular, ModularSequence, Parity, Task, stream
 
@@ -306,18 +304,3 @@ def test_a_model_that_does_not_fit_the_task_is_an_error(model: Model, task: Task
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(SpecError, match="heads must divide width = 10, got 3; every head has an equal share"):
         Transformer(depth=1, width=10, heads=3)
-
-
-@pytest.mark.parametrize("size", [(6, 8), (5, 8), (6, 7)])
-@pytest.mark.parametrize("levels", [3, 10**6])
-def test_pooling_is_torchs_ties_included(levels: int, size: tuple[int, int]) -> None:
-    draw = torch.Generator().manual_seed(0)
-    x = (torch.randint(-levels, levels, (3, 4, *size), generator=draw) / levels).double()
-    both = []
-    for pool in (lambda values: F.relu(F.max_pool2d(values, 2)), pooled):
-        values = x.clone().requires_grad_()
-        largest = pool(values)
-        weight = torch.arange(largest.numel(), dtype=torch.float64).reshape(largest.shape)
-        both.append((largest.detach(), torch.autograd.grad((largest * weight).sum(), values)[0]))
-    assert torch.equal(both[0][0], both[1][0])
-    assert torch.equal(both[0][1], both[1][1])

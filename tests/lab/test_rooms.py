@@ -119,12 +119,16 @@ def test_the_data_sets_need_only_torch(file: Path) -> None:
     assert outside <= {"torch", "egalitarian"}
 
 
+OWN = {"slim": {"PIL"}, "pooling_triton": {"triton"}}
+"""Pillow comes with matplotlib, Triton with torch where there is CUDA."""
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(LAB)))
 def test_the_lab_uses_public_names_and_what_the_gpu_machine_has(file: Path) -> None:
     names = imported(file)
     assert {name for name in names if name.startswith("egalitarian.") and not name.startswith("egalitarian.lab")} == set()
     packages = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
-    assert packages <= (ALLOWED | {"PIL"} if file.stem == "slim" else ALLOWED)  # Pillow comes with matplotlib
+    assert packages <= ALLOWED | OWN.get(file.stem, set())
 
 
 @pytest.mark.parametrize("room", ["settings", "spec"])

@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from egalitarian.lab.models.base import Model, Parameters, linear, torch_layer
+from egalitarian.lab.models.pooling import pooled
 from egalitarian.lab.settings import SpecError, setting
 from egalitarian.lab.tasks import Task, stream
 
 KERNEL = 3
-
-
-class _Pooled(torch.autograd.Function):
-    """relu(max_pool2d(x, 2)), or the other way round, which is the same: the first of the largest of each 2 x 2.
-
-    torch's own backward writes all of x's gradient twice and looks for its places one by one.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        a, b, c, d = _quarters(x)
-        top, bottom = torch.maximum(a, b), torch.maximum(c, d)
-        largest = torch.maximum(top, bottom)
-        place = torch.where(top < bottom, (c < d).to(torch.int8) + 2, (a < b).to(torch.int8))
-        ctx.save_for_backward(place.masked_fill_(largest <= 0, -1))
-        ctx.shape = x.shape
-        return largest.relu_()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (place,) = ctx.saved_tensors
-        below = grad.new_empty(ctx.shape)
-        for number, quarter in enumerate(_quarters(below)):
-            torch.mul(grad, place == number, out=quarter)
-        return below
-
-
-def pooled(x: Tensor) -> Tensor:
-    if x.shape[-2] % 2 or x.shape[-1] % 2:  # the last row or column is left out
-        return F.max_pool2d(x, 2).relu()
-    values: Tensor = _Pooled.apply(x)  # type: ignore[no-untyped-call]
-    return values
-
-
-def _quarters(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of every 2 x 2, in the order in which they are read: views."""
-    return x[..., ::2, ::2], x[..., ::2, 1::2], x[..., 1::2, ::2], x[..., 1::2, 1::2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,14 +43,14 @@ class CNN(Model, kind="cnn"):
         return F.linear(hidden, parameters["output.weight"], parameters["output.bias"])
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """A stack's channels side by side, (points, seeds * channels, height, width): one convolution in groups."""
-        seeds, points = inputs.shape[:2]
-        values = inputs.transpose(0, 1).flatten(1, 2)
+        """Convolutions network by network, in channels-last order: in groups they are slower."""
+        images = list(channels_last(inputs))
         for layer in self._convolutions:
-            weight, bias = (parameters[f"{layer}.{part}"].flatten(0, 1) for part in ("weight", "bias"))
-            values = F.conv2d(values, weight, bias, padding=KERNEL // 2, groups=seeds)
-            values = pooled(values)
-        values = values.view(points, seeds, -1).transpose(0, 1)
+            weights = channels_last(parameters[f"{layer}.weight"])
+            biases = parameters[f"{layer}.bias"].unbind()
+            both = zip(images, weights, biases, strict=True)
+            images = [pooled(F.conv2d(own, weight, padding=KERNEL // 2), bias) for own, weight, bias in both]
+        values = torch.stack([own.flatten(1) for own in images])
         return linear("output", parameters, linear("hidden", parameters, values).relu_())
 
     @property
@@ -107,3 +68,13 @@ class CNN(Model, kind="cnn"):
                 f"channels must leave at least a pixel of {height} x {width}, got {len(self.channels)}; take some out"
             )
         return channels, left
+
+
+def channels_last(images: Tensor) -> tuple[Tensor, ...]:
+    """The elements of a stack of images, (seeds, points, channels, height, width), in an order that convolutions like, with
+    a fourth channel of zeros where there are three: tensor cores take four at a time."""
+    if images.device.type != "cuda":
+        return images.unbind()
+    if images.shape[2] == 3:
+        images = F.pad(images, (0, 0, 0, 0, 0, 1))
+    return images.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3).unbind()

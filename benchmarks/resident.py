@@ -11,7 +11,7 @@ from datetime import date
 import torch
 from triton_trial import graph_ms
 
-from egalitarian import products, resident
+from egalitarian import products
 
 RTOL = 1e-6
 
@@ -22,7 +22,6 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, {versions}, {date.today()}; medians of 15 turns, inside CUDA graphs.\n")
     print("ms for `products._root` of matrices k x 200 in float64; difference: of the two, over the largest entry.\n")
     print("| matrices | k | per product | one kernel | ratio | difference |\n|---|---|---|---|---|---|")
-    resident.MOST = 64
     kernel = products.fits_a_block
     for count in (1, 8, 64):
         for k in (4, 8, 16, 30, 32, 40, 64):

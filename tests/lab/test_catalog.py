@@ -105,10 +105,12 @@ def test_mnist_is_that_of_the_recipes() -> None:
     assert (experiment.training.loss, experiment.training.batch) == ("one-hot-squared-error", 200)
     steps = experiment.training.passes * experiment.task.train_size // experiment.training.batch
     assert (steps, experiment.measure.threshold) == (100, 0.85)
-    assert {steps * method.epochs for method in experiment.methods.values()} == {100_000}
+    little = {"adamw", "egd-little-decay", "egd-adam"}  # decay, so what is learnt late stays
+    for name, method in experiment.methods.items():
+        assert steps * method.epochs == (100_000 if name in little else 30_000)
     assert optims(experiment) == {name: (1e-3, 0.01 if name == "adamw" else 2.0) for name in experiment.claims}
     assert experiment.method("adamw-decay") == experiment.method("adamw").replace(
-        title="AdamW, the same decay", optim=experiment.method("egd").optim
+        title="AdamW, the same decay", optim=experiment.method("egd").optim, epochs=300
     )
     for method in map(experiment.method, experiment.claims):
         assert (method.optim.optimizer, method.decay, method.decayed) == ("adamw", "decoupled", "all")

@@ -385,3 +385,16 @@ def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path) -> Non
     ):
         with pytest.raises(SpecError, match=r"must be of (threshold|budgets) .* --replace"):
             Results(tmp_path, family, other)
+
+
+def test_processes_at_different_methods_share_a_file(tmp_path: Path) -> None:
+    family = next(iter(load_plan().values()))
+    experiment = catalog.load(family.experiment, added=family.added)
+    first, second = list(family.methods)[:2]
+    one, other = Results(tmp_path, family, experiment), Results(tmp_path, family, experiment)
+    entry = {"complete": False, "points": [], "fresh": []}
+    one.put(first, entry)
+    other.put(second, entry)
+    one.put(first, {**entry, "complete": True})
+    found = read_results(one.path)["methods"]
+    assert {name: each["complete"] for name, each in found.items()} == {first: True, second: False}

@@ -71,10 +71,7 @@ class CNN(Model, kind="cnn"):
 
 
 def channels_last(images: Tensor) -> tuple[Tensor, ...]:
-    """The elements of a stack of images, (seeds, points, channels, height, width), in an order that convolutions like, with
-    a fourth channel of zeros where there are three: tensor cores take four at a time."""
+    """The elements of a stack of images, (seeds, points, channels, height, width), in the order that a GPU likes."""
     if images.device.type != "cuda":
         return images.unbind()
-    if images.shape[2] == 3:
-        images = F.pad(images, (0, 0, 0, 0, 0, 1))
     return images.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3).unbind()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,15 +55,18 @@ class Results:
         return found
 
     def put(self, method: str, entry: dict[str, Any]) -> None:
-        """Writes it down, unless the file has more of it."""
+        """Writes it down, unless the file has more of it. Another process may be at other methods."""
         self._kept.discard(method)
-        if not self._replace and method in self.methods and fullness(entry) < fullness(self.methods[method]):
-            self._kept.add(method)
-            return
-        self.methods[method] = entry
-        order = [name for name in self._family.methods if name in self.methods]
-        methods = {name: self.methods[name] for name in (*order, *(set(self.methods) - set(order)))}
-        write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
+        with alone(self.path.parent):
+            if self.path.exists() and not self._replace:
+                self.methods = read_results(self.path)["methods"]
+            if not self._replace and method in self.methods and fullness(entry) < fullness(self.methods[method]):
+                self._kept.add(method)
+                return
+            self.methods[method] = entry
+            order = [name for name in self._family.methods if name in self.methods]
+            methods = {name: self.methods[name] for name in (*order, *(set(self.methods) - set(order)))}
+            write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
 
     def _check(self) -> None:
         for what in ("experiment", "changes", "score", "threshold", "budgets"):
@@ -106,13 +111,31 @@ def all_results(folder: Path, suffix: str, order: Sequence[str]) -> Iterator[dic
     )
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other process that asks the same is inside meanwhile."""
+    with _told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
+
+
 def write(path: Path, text: str) -> None:
     """At once or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with _told(path):
         draft = path.with_suffix(".draft")
         draft.write_text(text, encoding="utf-8")
         os.replace(draft, path)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise SpecError(f"{path} must be writable, got: {reason}; make room, or name another folder with --out") from error

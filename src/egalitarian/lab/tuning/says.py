@@ -15,7 +15,7 @@ from egalitarian.lab.progress import Progress, Silent
 from egalitarian.lab.store import Record
 from egalitarian.lab.tuning.estimate import estimate
 from egalitarian.lab.tuning.plan import Family
-from egalitarian.lab.tuning.results import Results, all_results, apart, read_results, write
+from egalitarian.lab.tuning.results import Results, all_results, alone, apart, read_results, write
 from egalitarian.lab.tuning.table import HEAD, about, markdown, rows
 
 
@@ -45,7 +45,8 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     found = read_results(results.path)
     suffix = apart(found)
     page = out / f"tuned{suffix}.md"
-    write(page, markdown(all_results(out, suffix, order)))
+    with alone(out):
+        write(page, markdown(all_results(out, suffix, order)))
     _say_tuned(console, found, results.kept, (results.path, page))
 
 

@@ -378,3 +378,20 @@ def test_learning_rates_rise_in_a_straight_line_and_go_on_where_they_were(kind: 
         stepper.load(states)
     full = {0.5, 0.3} if kind == "muon" else {0.5}
     assert seen == [{rate * share for rate in full} for share in (0, 0.25, 0.5, 0.75, 1, 1, 1)]
+
+
+def test_when_every_seed_is_off_a_step_is_the_plain_one() -> None:
+    """And it is known to be, after a state as well, so that whoever records steps can leave the transforms out."""
+    experiment = small()
+    ensemble, stepper = together(experiment, "egd", (0, 1))
+    plainly, plain = together(experiment, "sgd", (0, 1))
+    for accuracies, resting in (([0.5, 0.5], False), ([0.99, 0.5], False), ([0.5, 0.99], True)):
+        stepper.observe(torch.tensor(accuracies))
+        assert stepper.resting == resting
+    again = Stepper(experiment.method("egd"), ensemble.parameters)
+    assert not again.resting
+    again.load(stepper.states())
+    assert again.resting
+    steps(ensemble, again, range(2))
+    steps(plainly, plain, range(2))
+    assert all(same(one, other) for one, other in zip(parameters(ensemble), parameters(plainly), strict=True))

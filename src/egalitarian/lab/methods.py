@@ -69,6 +69,8 @@ class Stepper:
         self.sketches = eg.Sketches()
         """What is random in a recorded step."""
         self._attachment = self._attach(method) if method.transform else None
+        self.resting = False
+        """Whether transforms are off for every seed, so that a step does without them."""
 
     @property
     def gradient(self) -> Tensor:
@@ -120,6 +122,7 @@ class Stepper:
         """One test accuracy per seed, at an epoch's end."""
         if self._attachment is not None and self._until:
             self._attachment.observe(accuracy)
+            self.resting = not any(self.active)
 
     def states(self) -> list[State]:
         return [self._state(seed) for seed in range(self._seeds)]
@@ -131,6 +134,7 @@ class Stepper:
         self.count = int(states[0].get("count", states[0].get("egd.step", torch.tensor(0))))
         if self._attachment is not None:
             self._attachment.load_state_dict(self._attachment_state([_below(state, "egd.") for state in states]))
+            self.resting = not any(self.active)
 
     @property
     def _groups(self) -> list[dict[str, Any]]:

@@ -44,20 +44,24 @@ class Recorded:
     """Both halves as CUDA graphs: thousands of small operations are launched at once. The weights stay where they are.
 
     The first steps are carried out one by one: what a step remembers has its memory then, and learning rates have risen.
+    When the last seed's transforms go off, the update is recorded anew without them.
     """
 
     def __init__(self, ensemble: Ensemble, stepper: Stepper) -> None:
         self._eager, self._stepper = Eager(ensemble, stepper), stepper
         self._first = max(WARM_UP, stepper.warmup - stepper.count)
         self._chosen = torch.empty(len(ensemble.seeds), ensemble.batch, dtype=torch.int64, device=ensemble.device)
-        self._graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph] | None = None
+        self._gradients: torch.cuda.CUDAGraph | None = None
+        self._updates: dict[bool, torch.cuda.CUDAGraph] = {}
 
     def gradients(self, chosen: Tensor) -> None:
         if self._first:
             aside(lambda: self._eager.gradients(chosen))
         elif chosen.shape == self._chosen.shape:
             self._chosen.copy_(chosen)
-            self._recorded[0].replay()
+            if self._gradients is None:
+                self._gradients = record(lambda: self._eager.gradients(self._chosen))
+            self._gradients.replay()
         else:  # an epoch's last, incomplete batch
             self._eager.gradients(chosen)
 
@@ -66,20 +70,15 @@ class Recorded:
             aside(self._eager.update)
             self._first -= 1
             return
-        _, update = self._recorded
-        self._stepper.sketches.draw(self._stepper.count)
-        update.replay()
-        self._stepper.stepped()
-
-    @property
-    def _recorded(self) -> tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]:
-        """Gradients and update, recorded when they are first asked for."""
-        if self._graphs is None:
-            count = self._stepper.count
-            gradients = record(lambda: self._eager.gradients(self._chosen))
-            self._graphs = gradients, record(self._eager.update)
-            self._stepper.count = count  # nothing has been done yet
-        return self._graphs
+        stepper = self._stepper
+        if stepper.resting not in self._updates:
+            count = stepper.count
+            self._updates[stepper.resting] = record(self._eager.update)
+            stepper.count = count  # nothing has been done yet
+        if not stepper.resting:
+            stepper.sketches.draw(stepper.count)
+        self._updates[stepper.resting].replay()
+        stepper.stepped()
 
 
 def record(what: Callable[[], object]) -> torch.cuda.CUDAGraph:

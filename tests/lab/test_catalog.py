@@ -644,3 +644,7 @@ def test_what_is_beyond_the_paper_has_a_question_and_no_claim(name: str) -> None
     assert experiment.about
     assert not experiment.claims
     assert not set(catalog.names()) & set(catalog.beyond())
+
+
+def test_the_paper_has_final_accuracies_of_mnist_and_the_transformer() -> None:
+    assert {name for name in catalog.names() if catalog.load(name).has_final} == {"mnist", "transformer"}

@@ -16,6 +16,8 @@ ROOMS: dict[str, set[str]] = {
     "textplot": set(),
     "choices": {"settings"},
     "environment": set(),
+    "jobs": {"environment"},
+    "order": {"progress", "spec", "store", "sweep"},
     "catalog": {"models", "settings", "spec", "tasks"},
     "methods": {"settings", "spec"},
     "measure": {"tasks"},
@@ -31,8 +33,8 @@ ROOMS: dict[str, set[str]] = {
     "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "progress", "sweep"},
     "shelf": {"datasets", "settings", "shows"},
     "cli": {
-        "bench", "catalog", "choices", "datasets", "grok", "listeners", "picture", "report", "settings", "shelf", "shows",
-        "store", "progress", "sweep", "tuning",
+        "bench", "catalog", "choices", "datasets", "environment", "grok", "jobs", "listeners", "order", "picture",
+        "progress", "report", "settings", "shelf", "shows", "store", "tuning",
     },
 }  # fmt: skip
 PACKAGES: dict[str, set[str]] = {

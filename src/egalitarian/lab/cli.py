@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +16,14 @@ from rich.markup import escape
 from egalitarian import __version__
 from egalitarian.lab import catalog, choices, shelf, shows
 from egalitarian.lab.datasets.files import DataError, default_folder
+from egalitarian.lab.environment import BESIDE
 from egalitarian.lab.grok import Shown, compare
+from egalitarian.lab.jobs import STOPPED, Jobs
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
-from egalitarian.lab.progress import Interrupted, Listener, Stop
+from egalitarian.lab.order import Order, Plan
+from egalitarian.lab.progress import Interrupted, Silent
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
-from egalitarian.lab.sweep import rehearse, sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,6 +44,9 @@ Changes = Annotated[
 Methods = Annotated[
     list[str] | None,
     typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods, or all; default: the usual ones."),
+]
+JobsAtOnce = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, help="Methods trained at once, each in a process of its own.")
 ]
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from `egalitarian list`, or a TOML file.")]
 
@@ -123,8 +131,12 @@ def run(
         int | None, typer.Option("--past", min=0, help="Epochs to go on after the threshold is passed.")
     ] = None,
     final: Annotated[
-        bool, typer.Option("--final", help="Then take the first seed through its whole budget, for the final accuracy.")
+        bool,
+        typer.Option(
+            "--final", help="Then take the first seed through its whole budget; with --all where the paper has it."
+        ),
     ] = False,
+    jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
     tensorboard: Annotated[
         Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")
@@ -137,26 +149,30 @@ def run(
     polar factor is the fast one (docs/lab.md).
     """
     console = Console(highlight=False)
-    names, numbers, place = choices.several(method), choices.seeds(seeds), choices.device(device, threads)
-    asked = [*(experiments or ()), *(catalog.names() if everything else ()), *(catalog.beyond() if beyond else ())]
-    loaded = [catalog.load(name, changes or (), names) for name in choices.at_least_one(asked)]
-    plans = [(each, name) for each in loaded for name in shows.chosen_methods(each, names)]
-    store = Store(runs)
+    names = choices.several(method)
+    groups = [*(experiments or ()), *(catalog.names() if everything else ()), *(catalog.beyond() if beyond else ())]
+    loaded = {name: catalog.load(name, changes or (), names) for name in choices.at_least_one(groups)}
+    plans = [
+        Plan(typed, each, name, final and (typed in (experiments or ()) or each.has_final))
+        for typed, each in loaded.items()
+        for name in shows.chosen_methods(each, names)
+    ]
+    if tensorboard and jobs > 1:
+        raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
+    order = Order(plans, choices.seeds(seeds), choices.device(device, threads), threads, runs, epochs, past)
     if changes:
         console.print(f"[dim]With {escape(', '.join(changes))}: stored beside, and never counted as the paper's.[/dim]")
-    for each, name in plans:
-        rehearse(each, name, numbers[0])
-    with Display(console, curves=False) as display:
-        listeners: list[Listener] = [display, *([TensorBoard(tensorboard)] if tensorboard else [])]
-        done = [
-            sweep(each, name, numbers, store, place, stop=Stop.of(each, name, epochs, past), listener=Several(listeners))
-            for each, name in plans
-        ]
-        for each, name in plans if final else ():
-            whole = Stop.of(each, name, epochs, each.method(name).epochs)
-            sweep(each, name, numbers[:1], store, place, stop=whole, listener=Several(listeners))
+    order.rehearse()
+    if jobs > 1:
+        side_by_side(console, order.commands(), jobs)
+        done = order.carry_out(Silent())  # reads what is stored
+    else:
+        with Display(console, curves=False) as display:
+            done = order.carry_out(Several([display, *([TensorBoard(tensorboard)] if tensorboard else [])]))
+    if BESIDE in os.environ:
+        return  # whoever began this process shows it all
     shows.put(console, shows.trained(done))
-    console.print(f"Stored in {store.root}; `egalitarian report` makes tables and figures of it.", soft_wrap=True)
+    console.print(f"Stored in {runs}; `egalitarian report` makes tables and figures of it.", soft_wrap=True)
 
 
 @app.command()
@@ -283,6 +299,7 @@ def tune(
     plan: Annotated[
         Path | None, typer.Option("--plan", help="A TOML file with families of your own; default: the lab's.")
     ] = None,
+    jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
     out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("results"),
     quick: Annotated[bool, typer.Option("--quick", help="Tiny: seconds, to see that it works.")] = False,
@@ -306,6 +323,11 @@ def tune(
         return
     where = (runs, choices.named("--out", out), choices.device(device, threads))
     job = Job(families, names, tuple(changes or ()), *where, minutes, quick, replace, list(listed))
+    if jobs > 1:
+        if replace:
+            raise SpecError(f"--replace must come without --jobs, got {jobs}: processes share a file; move it away")
+        side_by_side(console, job.commands(threads, size, plan), jobs, fine=(0, 1))
+        job = dataclasses.replace(job, minutes=0)  # what is left to do is to show
     if not carry_out(job, console):
         console.print("Time is over; everything is stored, and the same command goes on from here.")
         raise typer.Exit(1)
@@ -338,6 +360,19 @@ def data(
         looked = shelf.look(sets, place)
     shelf.say(console, looked, place)
     if failed or not shelf.all_usable(looked):
+        raise typer.Exit(1)
+
+
+def side_by_side(console: Console, commands: Mapping[str, Sequence[str]], most: int, fine: Collection[int] = (0,)) -> None:
+    """Returns when all have ended well; whatever did not ends the command, too."""
+    ended = Jobs(console, commands, most).run()
+    if STOPPED in ended.values():
+        print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
+        raise typer.Exit(STOPPED)
+    failed = {name: how for name, how in ended.items() if how not in fine}
+    if failed:
+        named = ", ".join(f"{name} ({how})" for name, how in failed.items())
+        print(f"egalitarian: {len(failed)} of {len(ended)} did not end well: {named}; see above", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ import torch
 import egalitarian
 
 VERSIONS = ("torch", "numpy", "safetensors")
+BESIDE = "EGALITARIAN_BESIDE"
+"""The variable by which a process of several is told how many others train beside it."""
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -29,6 +32,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": device.type,
         "hardware": hardware(device),
         "threads": torch.get_num_threads(),
+        "beside": int(os.environ.get(BESIDE, "0")),
         "source": source(),
         "commit": commit(),
     }

@@ -86,10 +86,10 @@ class Display:
         assert self._bar is not None
         latest = [own[0] for own in records]
         test = median([record["test_accuracy"] for record in latest])
-        state = (
-            f"train {median([record['train_accuracy'] for record in latest]):6.1%}  test {test:6.1%}  "
-            f"cond {median([condition(record) for record in latest]):7.1e}"
-        )
+        state = f"train {median([record['train_accuracy'] for record in latest]):6.1%}  test {test:6.1%}"
+        known = median([condition(record) for record in latest])
+        if not math.isnan(known):  # the spectrum is not taken at every epoch
+            state += f"  cond {known:7.1e}"
         number = latest[0]["epoch"]
         self._history.append((number, median([run.curve[-1] for run in self._runs])))
         self._bars.update(self._bar, completed=number + 1, epoch=number, state=state)

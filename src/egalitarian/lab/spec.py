@@ -264,6 +264,11 @@ class Experiment(Settings):
         return f"{self.title}, with {', '.join(self.changes)}" if self.changes else self.title
 
     @property
+    def has_final(self) -> bool:
+        """Whether the paper says where runs of full length end."""
+        return any(claim.final_accuracy is not None for claim in self.claims.values())
+
+    @property
     def steps_per_epoch(self) -> int | None:
         """None: the task does not say how many training points it has."""
         points = getattr(self.task, "train_size", None)

@@ -29,6 +29,8 @@ class Platform(NamedTuple):
     threads: int
     together: int
     """Seeds that were trained side by side."""
+    beside: int
+    """Other processes that trained at the same time."""
     torch: str
     commit: str
     source: str
@@ -44,7 +46,8 @@ class Platform(NamedTuple):
         """All that a time depends on, in words."""
         threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.device == "cpu" else ""
         company = f"{self.together} seeds side by side" if self.together > 1 else "one seed alone"
-        return f"{self.hardware}{threads}, {company}"
+        others = f", with {self.beside} other process{'es' * (self.beside != 1)}" if self.beside else ""
+        return f"{self.hardware}{threads}, {company}{others}"
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ def _platform(environments: list[Record], timings: list[Record]) -> Platform | N
         device=about["device"],
         threads=about["threads"],
         together=about["seeds"],
+        beside=about.get("beside", 0),
         torch=about["torch"],
         commit=about["commit"] or "",
         source=about["source"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from rich.console import Console
 
 from egalitarian.lab import catalog
-from egalitarian.lab.environment import environment
+from egalitarian.lab.environment import BESIDE, environment
 from egalitarian.lab.listeners import telling
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Store
@@ -43,6 +44,15 @@ class Job:
     def settings(self) -> tuple[str, ...]:
         return (*self.changes, f"epochs={QUICK_EPOCHS}") if self.quick else self.changes
 
+    def commands(self, threads: int, size: int | None, plan: Path | None) -> dict[str, list[str]]:
+        """Of every method of every family, by name: the command that tunes it alone."""
+        said = [f"--device={self.device}", f"--threads={threads}", f"--runs={self.runs}", f"--out={self.out}"]
+        said += [f"--set={change}" for change in self.changes] + (["--quick"] if self.quick else [])
+        options = {"--size": size, "--minutes": self.minutes, "--plan": plan}
+        said += [f"{option}={value}" for option, value in options.items() if value is not None]
+        pairs = [(family.name, method) for family in self.families for method in family.only(self.methods)]
+        return {f"{family} {method}": ["tune", family, f"--method={method}", *said] for family, method in pairs}
+
 
 def carry_out(job: Job, console: Console) -> bool:
     """False where the time was over before everything was done."""
@@ -60,7 +70,7 @@ def carry_out(job: Job, console: Console) -> bool:
         except OutOfTime:
             return False
         finally:
-            finish(console, job.out, results, job.order)
+            finish(Console(quiet=True) if BESIDE in os.environ else console, job.out, results, job.order)
     return True
 
 

@@ -1,0 +1,81 @@
+"""What `egalitarian run` was asked for, as values: carried out here, one method after another, or said as commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from egalitarian.lab.progress import Listener, Progress, Stop
+from egalitarian.lab.spec import Experiment
+from egalitarian.lab.store import Store
+from egalitarian.lab.sweep import rehearse, sweep
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One method of one experiment."""
+
+    typed: str
+    """The experiment as the user named it."""
+    experiment: Experiment
+    method: str
+    final: bool
+    """Whether the first seed goes on through its whole budget."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment.name} {self.method}"
+
+
+@dataclass(frozen=True)
+class Order:
+    """Some plans, and what holds for all of them."""
+
+    plans: Sequence[Plan]
+    seeds: Sequence[int]
+    device: torch.device
+    threads: int
+    runs: Path
+    epochs: int | None = None
+    """Instead of a method's budget."""
+    past: int | None = None
+    """Epochs after the threshold, instead of the experiment's."""
+
+    def rehearse(self) -> None:
+        """One step of every plan: what cannot work is told before anything is trained."""
+        for plan in self.plans:
+            rehearse(plan.experiment, plan.method, self.seeds[0])
+
+    def carry_out(self, listener: Listener) -> list[list[Progress]]:
+        """Trains what is not stored; what is known of every plan's seeds."""
+        store, done = Store(self.runs), []
+        for plan in self.plans:
+            stop = Stop.of(plan.experiment, plan.method, self.epochs, self.past)
+            done.append(sweep(plan.experiment, plan.method, self.seeds, store, self.device, stop=stop, listener=listener))
+        for plan in self.plans:
+            if plan.final:
+                whole = Stop.of(plan.experiment, plan.method, self.epochs, plan.experiment.method(plan.method).epochs)
+                first = self.seeds[:1]
+                sweep(plan.experiment, plan.method, first, store, self.device, stop=whole, listener=listener)
+        return done
+
+    def commands(self) -> dict[str, list[str]]:
+        """Of every plan, by its name: the command that carries it out alone."""
+        seeds = ",".join(map(str, self.seeds))
+        said = [f"--seeds={seeds}", f"--device={self.device}", f"--threads={self.threads}", f"--runs={self.runs}"]
+        said += [] if self.epochs is None else [f"--epochs={self.epochs}"]
+        said += [] if self.past is None else [f"--past={self.past}"]
+        return {
+            plan.name: [
+                "run",
+                plan.typed,
+                f"--method={plan.method}",
+                *said,
+                *(f"--set={change}" for change in plan.experiment.changes),
+                *(["--final"] if plan.final else []),
+            ]
+            for plan in self.plans
+        }

@@ -1,0 +1,99 @@
+"""Processes side by side: the same runs as one after another, stored beside each other; stopped and gone on with."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from egalitarian.lab.cli import main
+from egalitarian.lab.jobs import STOPPED, Jobs
+
+SMALL = ["--set=task.modulus=7", "--set=model.width=8", "--set=training.batch=8", "--seeds=0-1", "--device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def records(runs: Path) -> dict[str, bytes]:
+    return {str(path.parent.relative_to(runs)): path.read_bytes() for path in runs.rglob("records.jsonl")}
+
+
+def test_side_by_side_is_one_after_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--epochs", "5"]
+    assert main([*asked, "--runs", str(tmp_path / "one")]) == 0
+    alone = capsys.readouterr().out
+    assert main([*asked, "--runs", str(tmp_path / "both"), "--jobs", "2"]) == 0
+    together = capsys.readouterr().out
+    assert len(records(tmp_path / "one")) == 4
+    assert records(tmp_path / "both") == records(tmp_path / "one")
+    assert "addition-97 egd addition-97 egd: 2 seeds, up to 5 epochs" in together
+    table = alone[alone.index(" experiment ") : alone.index("Stored in")]
+    assert together.count(table) == 1
+    said = {json.loads(path.read_text())["beside"] for path in (tmp_path / "both").rglob("environment.jsonl")}
+    assert said == {1}
+
+
+def test_how_each_ended_is_known() -> None:
+    out = io.StringIO()
+    ended = Jobs(Console(file=out), {"good": ["--version"], "bad": ["show", "nothing-of-the-kind"]}, 1).run()
+    assert ended == {"good": 0, "bad": 2}
+    assert "bad egalitarian: experiment must be" in out.getvalue()
+
+
+def test_a_failure_is_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = tmp_path / "runs"
+    asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--runs", str(runs), "--epochs"]
+    assert main([*asked, "2"]) == 0
+    (cut,) = runs.glob("*/egd/seed-0-*/records.jsonl")
+    cut.write_bytes(b"")
+    capsys.readouterr()
+    assert main([*asked, "4", "--jobs", "2"]) == 1
+    caught = capsys.readouterr()
+    assert "it was cut or edited" in caught.out
+    assert "1 of 2 did not end well: addition-97 egd (2); see above" in caught.err
+
+
+def test_a_stop_is_passed_on_and_nothing_is_lost(tmp_path: Path) -> None:
+    asked = ["run", "addition-97", "-m", "sgd,egd,column-norm", *SMALL[:3], "--seeds=0", "--device=cpu", "--runs", "runs"]
+    command = [sys.executable, "-m", "egalitarian", *asked, "--epochs", "100000", "--jobs", "2"]
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            at_work = 0
+            for line in process.stdout:
+                at_work += "up to 100000 epochs" in line
+                if at_work == 2:
+                    break
+            process.send_signal(stop)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == STOPPED
+        assert "The same command goes on from here" in said
+    there = {path.parent.parent.name: int(path.stem.split("-")[1]) for path in tmp_path.rglob("checkpoint-*")}
+    assert set(there) == {"sgd", "egd"}
+    assert all(epochs > 0 for epochs in there.values())
+
+
+def test_a_tuning_side_by_side_shares_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["tune", "addition", "-m", "sgd,egd", *SMALL[:3], "--quick", "--device=cpu", "--runs", str(tmp_path / "runs")]
+    asked += ["--out", str(tmp_path / "out"), "--jobs", "2"]
+    assert main(asked) == 0
+    (file,) = (tmp_path / "out").glob("*.json")
+    found = json.loads(file.read_text())["methods"]
+    assert {name: entry["complete"] for name, entry in found.items()} == {"sgd": True, "egd": True}
+    assert capsys.readouterr().out.count("Written:") == 2
+    assert main([*asked, "--replace"]) == 2
+    assert "--replace must come without --jobs, got 2" in capsys.readouterr().err
+
+
+def test_tensorboard_writes_for_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "addition-97", "--jobs", "2", "--tensorboard", str(tmp_path / "board")]) == 2
+    assert "--tensorboard must come without --jobs, got 2" in capsys.readouterr().err

@@ -35,7 +35,8 @@ def test_side_by_side_is_one_after_another(tmp_path: Path, capsys: pytest.Captur
     together = capsys.readouterr().out
     assert len(records(tmp_path / "one")) == 4
     assert records(tmp_path / "both") == records(tmp_path / "one")
-    assert "addition-97 egd addition-97 egd: 2 seeds, up to 5 epochs" in together
+    assert "addition-97 egd: 2 seeds, up to 5 epochs" in together
+    assert together.count("never counted as the paper's") == 1
     table = alone[alone.index(" experiment ") : alone.index("Stored in")]
     assert together.count(table) == 1
     said = {json.loads(path.read_text())["beside"] for path in (tmp_path / "both").rglob("environment.jsonl")}
@@ -46,7 +47,7 @@ def test_how_each_ended_is_known() -> None:
     out = io.StringIO()
     ended = Jobs(Console(file=out), {"good": ["--version"], "bad": ["show", "nothing-of-the-kind"]}, 1).run()
     assert ended == {"good": 0, "bad": 2}
-    assert "bad egalitarian: experiment must be" in out.getvalue()
+    assert "bad: egalitarian: experiment must be" in out.getvalue()
 
 
 def test_a_failure_is_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,7 +133,7 @@ def run(
     final: Annotated[
         bool,
         typer.Option(
-            "--final", help="Then take the first seed through its whole budget; with --all where the paper has it."
+            "--final", help="Then take the first seed through its budget, to the end; of --all where the paper does."
         ),
     ] = False,
     jobs: JobsAtOnce = 1,
@@ -160,8 +160,9 @@ def run(
     if tensorboard and jobs > 1:
         raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
     order = Order(plans, choices.seeds(seeds), choices.device(device, threads), threads, runs, epochs, past)
-    if changes:
-        console.print(f"[dim]With {escape(', '.join(changes))}: stored beside, and never counted as the paper's.[/dim]")
+    if changes and BESIDE not in os.environ:
+        told = f"With {', '.join(changes)}: what that changes is stored beside, and never counted as the paper's."
+        console.print(f"[dim]{escape(told)}[/dim]")
     order.rehearse()
     if jobs > 1:
         side_by_side(console, order.commands(), jobs)
@@ -302,7 +303,7 @@ def tune(
     jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
     out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("results"),
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny: seconds, to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny: to see that it works; the numbers mean nothing.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Even over a file with more points or seeds.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Only say what it would cost on a GPU.")] = False,
 ) -> None:
@@ -392,7 +393,8 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except Interrupted:
-        print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
+        if BESIDE not in os.environ:
+            print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
         return 130
     except KeyboardInterrupt:
         print("Stopped at once; what the last checkpoint holds is stored, and the same command goes on.", file=sys.stderr)

@@ -72,7 +72,8 @@ class Jobs:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.strip():
-                    self._console.print(f"[bold]{escape(name)}[/bold] {escape(line.rstrip())}", soft_wrap=True)
+                    said = line.rstrip().removeprefix(name).removeprefix(":").removeprefix(",").strip()
+                    self._console.print(f"[bold]{escape(name)}:[/bold] {escape(said)}", soft_wrap=True)
         with self._guard:
             del self._at_work[name]
             self._done += 1

@@ -283,7 +283,10 @@ def say_verdicts(console: Console, checked: Checked) -> None:
             put(console, made)
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
-        units = "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all."
+        units = (
+            "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all. The spread is over "
+            "seeds, of a final accuracy over the last tenth of its epochs."
+        )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
         told = f"{row.cell.name} ({row.measure}) is {row.recorded} on record, and now {row.verdict}"

@@ -51,7 +51,7 @@ class Job:
         options = {"--size": size, "--minutes": self.minutes, "--plan": plan}
         said += [f"{option}={value}" for option, value in options.items() if value is not None]
         pairs = [(family.name, method) for family in self.families for method in family.only(self.methods)]
-        return {f"{family} {method}": ["tune", family, f"--method={method}", *said] for family, method in pairs}
+        return {f"{family}: {method}": ["tune", family, f"--method={method}", *said] for family, method in pairs}
 
 
 def carry_out(job: Job, console: Console) -> bool:

@@ -103,8 +103,9 @@ def about(results: Mapping[str, Any]) -> str:
     where = sorted({f"{entry['environment']['hardware']}, {entry['environment']['when'][:10]}" for entry in entries})
     minutes = sum(entry["seconds"] for entry in entries) / 60
     steps = f"steps of {rules['lr_factor']:g} in lr and {rules['decay_factor']:g} in decay"
+    quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
     return (
-        f"`{results['experiment']}`, {window} windows, {steps}, {chosen}; {counted}. {seeds}. "
+        f"{quick}`{results['experiment']}`, {window} windows, {steps}, {chosen}; {counted}. {seeds}. "
         f"{'; '.join(where)}; {minutes:.1f} minutes."
     )
 
@@ -117,8 +118,7 @@ def markdown(found: Iterable[Mapping[str, Any]]) -> str:
     ]
     for results in found:
         partial = "" if results["complete"] else " (partial)"
-        quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
-        lines += ["", f"## {results['title']}{partial}", "", quick + about(results), ""]
+        lines += ["", f"## {results['title']}{partial}", "", about(results), ""]
         lines += ["| " + " | ".join(HEAD) + " |", "|---" + "|---:" * 3 + "|---" + "|---:" * 3 + "|"]
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(results)]
     return "\n".join(lines) + "\n"

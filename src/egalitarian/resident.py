@@ -28,13 +28,20 @@ def fits_a_block(K: Tensor, steps: Steps) -> bool:
 
 def inverse_root(K: Tensor, cut: float, steps: Steps, *, sharp: bool) -> Tensor:
     """(K + e²)^(-1/2) with e² = ratio cut², scaled as `products._normalized` does; `sharp`: and its cut made sharp."""
+    table = _tables[steps, K.shape[-1], K.device]
+    assert table is not None
+    return _launched(K, cut, table, sharp)
+
+
+def _launched(K: Tensor, cut: float, table: Tensor, sharp: bool) -> Tensor:
     from egalitarian.resident_triton import inverse_root_kernel
 
     flat = K.reshape(-1, *K.shape[-2:]).contiguous()
     Z = torch.empty_like(flat)
     k = K.shape[-1]
     size = max(16, 1 << (k - 1).bit_length())
-    inverse_root_kernel[(len(flat),)](flat, Z, _tables[steps, k, K.device], len(steps), k, cut * cut, size, sharp)
+    with torch.cuda.device(K.device):
+        inverse_root_kernel[(len(flat),)](flat, Z, table, len(table), k, cut * cut, size, sharp)
     return Z.reshape(K.shape)
 
 
@@ -42,10 +49,17 @@ def _ready(steps: Steps, k: int, device: torch.device) -> bool:
     """Whether the kernel has been tried for such matrices; the first time it is, unless a CUDA graph is being recorded."""
     key = steps, k, device
     if key not in _tables and not torch.cuda.is_current_stream_capturing():
-        _tables[key] = torch.tensor(steps, dtype=torch.float64).to(device)
-        try:
-            for sharp in (False, True):
-                inverse_root(torch.eye(k, dtype=torch.float64, device=device), 1e-6, steps, sharp=sharp)
-        except Exception:  # no Triton, no compiler for it, no such card: whatever it is, `products` has another way
-            _tables[key] = None
+        _tables[key] = _tried(steps, k, device)
     return _tables.get(key) is not None
+
+
+def _tried(steps: Steps, k: int, device: torch.device) -> Tensor | None:
+    try:
+        table = torch.tensor(steps, dtype=torch.float64).to(device)
+        for sharp in (False, True):
+            _launched(torch.eye(k, dtype=torch.float64, device=device), 1e-6, table, sharp)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # no Triton, no compiler for it, no such card: whatever it is, `products` has another way
+        return None
+    return table

@@ -19,7 +19,7 @@ def inverse_root_kernel(K, Z, steps, count, n, cut, SIZE: tl.constexpr, SHARP: t
     """One block a matrix; see `products._normalized`, `_root_by_quintics`, `_sharpened`."""
     i = tl.arange(0, SIZE)
     inside = (i < n)[:, None] & (i < n)[None, :]
-    place = tl.program_id(0) * n * n + i[:, None] * n + i[None, :]
+    place = tl.program_id(0).to(tl.int64) * n * n + i[:, None] * n + i[None, :]
     one = tl.where(i[:, None] == i[None, :], 1.0, 0.0).to(tl.float64)
 
     R = tl.load(K + place, inside, 0.0)

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from egalitarian.lab.models import CNN
 from egalitarian.lab.models.pooling import has_kernels, pooled
+from egalitarian.lab.tasks import CIFAR10
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -37,12 +39,41 @@ def test_it_is_torchs_ties_included(levels: int, size: tuple[int, int], dtype: t
     torch.testing.assert_close(both[0][2], both[1][2], rtol=1e-5, atol=0)
 
 
-def test_a_nan_is_passed_on() -> None:
-    x = torch.zeros(1, 1, 4, 4, device="cuda")
-    x[0, 0, 1, 1] = torch.nan
-    y = pooled(x, torch.ones(1, device="cuda"))
-    assert y.isnan().sum() == 1
-    assert y[0, 0, 0, 0].isnan()
+def test_what_is_not_finite_is_torchs() -> None:
+    inf, nan = torch.inf, torch.nan
+    windows = [[inf, -inf, 0, 0], [3e38, 3e38, -inf, 0], [1, nan, 2, 0], [nan, 1, nan, 2], [-inf, -inf, -inf, -inf]]
+    x = torch.tensor(windows, device="cuda").view(1, len(windows), 2, 2).contiguous(memory_format=torch.channels_last)
+    bias = torch.ones(len(windows), device="cuda")
+    both = []
+    for pool in (torchs, pooled):
+        values, shift = x.clone().requires_grad_(), bias.clone().requires_grad_()
+        y = pool(values, shift)
+        both.append((y.detach(), *torch.autograd.grad(y.sum(), (values, shift))))
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_kernels_are_found_by_who_asks_without_gradients() -> None:
+    has_kernels.cache_clear()
+    with torch.inference_mode():
+        assert has_kernels(torch.device("cuda", 0))
+
+
+def test_a_stack_of_networks_is_each_of_them() -> None:
+    """In the lab's own order: measured without gradients first, then trained."""
+    model, task = CNN(channels=(4, 6), width=8), CIFAR10(train_size=10)
+    stack = [model.start(task, seed) for seed in range(3)]
+    parameters = {name: torch.stack([start[name] for start in stack]).cuda().requires_grad_() for name in stack[0]}
+    x = torch.randn(3, 5, 3, 32, 32, device="cuda")
+    has_kernels.cache_clear()
+    with torch.no_grad():
+        measured = model.forward(parameters, x)
+    ours, theirs = model.forward(parameters, x), torch.func.vmap(model.one)(parameters, x)
+    torch.testing.assert_close(measured, ours, rtol=0, atol=0)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-2)  # TF32
+    both = [torch.autograd.grad(y.square().sum(), list(parameters.values())) for y in (ours, theirs)]
+    for one, other in zip(*both, strict=True):
+        assert (one - other).norm() <= 1e-2 * other.norm()
 
 
 def test_other_layouts_take_torchs_way() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import typer
 from rich.console import Console
 
-from egalitarian.lab.cli import main
-from egalitarian.lab.jobs import STOPPED, Jobs
+from egalitarian.lab import choices
+from egalitarian.lab.cli import main, side_by_side
+from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
+from egalitarian.lab.order import spelled
+from egalitarian.lab.progress import Interrupted
 
 SMALL = ["--set=task.modulus=7", "--set=model.width=8", "--set=training.batch=8", "--seeds=0-1", "--device=cpu"]
 
@@ -66,8 +72,8 @@ def test_a_failure_is_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_stop_is_passed_on_and_nothing_is_lost(tmp_path: Path) -> None:
     asked = ["run", "addition-97", "-m", "sgd,egd,column-norm", *SMALL[:3], "--seeds=0", "--device=cpu", "--runs", "runs"]
     command = [sys.executable, "-m", "egalitarian", *asked, "--epochs", "100000", "--jobs", "2"]
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    for stop, start in ((signal.SIGINT, command), (signal.SIGTERM, ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command])):
+        with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             at_work = 0
             for line in process.stdout:
@@ -98,3 +104,63 @@ def test_a_tuning_side_by_side_shares_its_file(tmp_path: Path, capsys: pytest.Ca
 def test_tensorboard_writes_for_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "addition-97", "--jobs", "2", "--tensorboard", str(tmp_path / "board")]) == 2
     assert "--tensorboard must come without --jobs, got 2" in capsys.readouterr().err
+
+
+def test_nobody_is_left_when_nobody_listens(tmp_path: Path) -> None:
+    asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL[:3], "--seeds=0", "--device=cpu", "--epochs", "100000"]
+    command = [sys.executable, "-m", "egalitarian", *asked, "--jobs", "2"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        process.wait(timeout=60)
+    for held in tmp_path.rglob("lock"):
+        with held.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # by no process any more
+
+
+def test_files_of_one_name_and_of_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, modulus in (("a", 5), ("b", 7)):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "exp.toml").write_text(f'extends = "addition-97"\n[task]\nmodulus = {modulus}\n')
+    (tmp_path / "signal.py").write_text("raise SystemExit('not a module of ours')")
+    monkeypatch.chdir(tmp_path)
+    asked = ["run", "a/exp.toml", "b/exp.toml", "-m", "sgd", *SMALL[1:], "--epochs", "2", "--runs", "runs", "--jobs", "2"]
+    assert main(asked) == 0
+    said = [json.loads(path.read_text())["beside"] for path in tmp_path.rglob("environment.jsonl")]
+    assert said == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("ended", "outcome"),
+    [
+        ({"a": 0}, True),
+        ({"a": TIME_OVER, "b": 0}, False),
+        ({"a": 1, "b": 0}, typer.Exit),
+        ({"a": STOPPED, "b": 1}, Interrupted),
+    ],
+)
+def test_how_the_command_ends(ended: dict[str, int], outcome: bool | type[Exception]) -> None:
+    jobs = Mock(run=lambda: ended)
+    if isinstance(outcome, bool):
+        assert side_by_side(jobs) == outcome
+    else:
+        with pytest.raises(outcome):
+            side_by_side(jobs)
+
+
+def test_after_the_time_nothing_begins() -> None:
+    assert Jobs(Console(), {"a": ["--version"], "b": ["--version"]}, 1, minutes=0).run() == {"a": TIME_OVER, "b": TIME_OVER}
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([0, 1, 2, 5], "0-2,5"), ([3], "3"), ([4, 3, 7, 8], "4,3,7-8")])
+def test_seeds_are_spelled_as_they_are_read(numbers: list[int], text: str) -> None:
+    assert spelled(numbers) == text
+    assert choices.seeds(text) == numbers
+
+
+def test_what_cannot_be_tuned_is_told_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["tune", "addition", "-m", "sgd,egd-rsvd-128", *SMALL[:3], "--jobs", "2", "--runs", str(tmp_path / "runs")]
+    assert main([*asked, "--device=cpu", "--out", str(tmp_path / "out")]) == 2
+    assert "egd-rsvd-128" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

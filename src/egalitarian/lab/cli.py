@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,7 @@ from egalitarian.lab import catalog, choices, shelf, shows
 from egalitarian.lab.datasets.files import DataError, default_folder
 from egalitarian.lab.environment import BESIDE
 from egalitarian.lab.grok import Shown, compare
-from egalitarian.lab.jobs import STOPPED, Jobs
+from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.order import Order, Plan
 from egalitarian.lab.progress import Interrupted, Silent
@@ -165,7 +163,7 @@ def run(
         console.print(f"[dim]{escape(told)}[/dim]")
     order.rehearse()
     if jobs > 1:
-        side_by_side(console, order.commands(), jobs)
+        side_by_side(Jobs(console, order.commands(), jobs))
         done = order.carry_out(Silent())  # reads what is stored
     else:
         with Display(console, curves=False) as display:
@@ -312,7 +310,7 @@ def tune(
     A grid of the same size for every method, moved until its best point is inside, chosen on a validation split. Ctrl-C is
     safe; the same command goes on. Ends with 1 when --minutes were too few.
     """
-    from egalitarian.lab.tuning.job import Job, carry_out
+    from egalitarian.lab.tuning.job import Job, begin, carry_out, show
     from egalitarian.lab.tuning.plan import chosen, load_plan, shrunk
     from egalitarian.lab.tuning.says import say_estimate
 
@@ -327,11 +325,14 @@ def tune(
     if jobs > 1:
         if replace:
             raise SpecError(f"--replace must come without --jobs, got {jobs}: processes share a file; move it away")
-        side_by_side(console, job.commands(threads, size, plan), jobs, fine=(0, 1))
-        job = dataclasses.replace(job, minutes=0)  # what is left to do is to show
-    if not carry_out(job, console):
+        begin(job)
+        in_time = side_by_side(Jobs(console, job.commands(threads, size, plan), jobs, minutes))
+        show(job, console)
+    else:
+        in_time = carry_out(job, console)
+    if not in_time:
         console.print("Time is over; everything is stored, and the same command goes on from here.")
-        raise typer.Exit(1)
+        raise typer.Exit(TIME_OVER if BESIDE in os.environ else 1)
 
 
 @app.command()
@@ -364,17 +365,18 @@ def data(
         raise typer.Exit(1)
 
 
-def side_by_side(console: Console, commands: Mapping[str, Sequence[str]], most: int, fine: Collection[int] = (0,)) -> None:
-    """Returns when all have ended well; whatever did not ends the command, too."""
-    ended = Jobs(console, commands, most).run()
-    if STOPPED in ended.values():
-        print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
-        raise typer.Exit(STOPPED)
-    failed = {name: how for name, how in ended.items() if how not in fine}
+def side_by_side(jobs: Jobs) -> bool:
+    """Whether all were done in time; what did not end well, or was stopped, ends the command."""
+    ended = jobs.run()
+    failed = {name: how for name, how in ended.items() if how not in (0, STOPPED, TIME_OVER)}
     if failed:
         named = ", ".join(f"{name} ({how})" for name, how in failed.items())
         print(f"egalitarian: {len(failed)} of {len(ended)} did not end well: {named}; see above", file=sys.stderr)
+    if STOPPED in ended.values():
+        raise Interrupted
+    if failed:
         raise typer.Exit(1)
+    return TIME_OVER not in ended.values()
 
 
 @app.callback(invoke_without_command=True)

@@ -64,18 +64,28 @@ class Order:
 
     def commands(self) -> dict[str, list[str]]:
         """Of every plan, by its name: the command that carries it out alone."""
-        seeds = ",".join(map(str, self.seeds))
-        said = [f"--seeds={seeds}", f"--device={self.device}", f"--threads={self.threads}", f"--runs={self.runs}"]
+        said = [
+            f"--seeds={spelled(self.seeds)}",
+            f"--device={self.device}",
+            f"--threads={self.threads}",
+            f"--runs={self.runs}",
+        ]
         said += [] if self.epochs is None else [f"--epochs={self.epochs}"]
         said += [] if self.past is None else [f"--past={self.past}"]
-        return {
-            plan.name: [
-                "run",
-                plan.typed,
-                f"--method={plan.method}",
-                *said,
-                *(f"--set={change}" for change in plan.experiment.changes),
-                *(["--final"] if plan.final else []),
-            ]
-            for plan in self.plans
-        }
+        made: dict[str, list[str]] = {}
+        for plan in self.plans:
+            name = plan.name if plan.name not in made else f"{plan.typed} {plan.method}"  # two files of one name
+            own = [f"--method={plan.method}", *(f"--set={change}" for change in plan.experiment.changes)]
+            made[name] = ["run", *said, *own, *(["--final"] if plan.final else []), "--", plan.typed]
+        return made
+
+
+def spelled(seeds: Sequence[int]) -> str:
+    """As a user would: `0-7,12`."""
+    parts: list[tuple[int, int]] = []
+    for seed in seeds:
+        if parts and seed == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], seed)
+        else:
+            parts.append((seed, seed))
+    return ",".join(f"{first}-{last}" if first != last else str(first) for first, last in parts)

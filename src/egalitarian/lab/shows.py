@@ -284,8 +284,8 @@ def say_verdicts(console: Console, checked: Checked) -> None:
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
         units = (
-            "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all. The spread is over "
-            "seeds, of a final accuracy over the last tenth of its epochs."
+            "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all. The spread is "
+            "over seeds, of a final accuracy over the last tenth of its epochs."
         )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:

@@ -34,7 +34,8 @@ class _Pooled(torch.autograd.Function):
         points, channels, height, width = x.shape
         y = torch.empty((points, channels, height // 2, width // 2), dtype=x.dtype, device=x.device, memory_format=LAST)
         chosen = torch.empty_like(y, dtype=torch.int8)
-        forward_kernel[grid(y)](x, bias, y, chosen, height // 2, width // 2, channels, y.numel(), BLOCK)
+        with torch.cuda.device(x.device):
+            forward_kernel[grid(y)](x, bias, y, chosen, height // 2, width // 2, channels, y.numel(), BLOCK)
         ctx.save_for_backward(chosen)
         return y
 
@@ -49,7 +50,8 @@ class _Pooled(torch.autograd.Function):
         x = torch.empty(
             (points, channels, 2 * rows, 2 * columns), dtype=above.dtype, device=above.device, memory_format=LAST
         )
-        backward_kernel[grid(above)](above, chosen, x, rows, columns, channels, above.numel(), BLOCK)
+        with torch.cuda.device(x.device):
+            backward_kernel[grid(above)](above, chosen, x, rows, columns, channels, above.numel(), BLOCK)
         return x, above.sum((0, 2, 3))
 
 
@@ -61,8 +63,11 @@ def grid(y: Tensor) -> tuple[int]:
 def has_kernels(device: torch.device) -> bool:
     """Tried once."""
     try:
-        x = torch.zeros(1, 1, 2, 2, device=device, requires_grad=True)
-        _Pooled.apply(x, torch.ones(1, device=device)).sum().backward()  # type: ignore[no-untyped-call]
+        with torch.inference_mode(False), torch.enable_grad():  # whoever asks first
+            x = torch.zeros(1, 1, 2, 2, device=device, requires_grad=True)
+            _Pooled.apply(x, torch.ones(1, device=device)).sum().backward()  # type: ignore[no-untyped-call]
+    except torch.OutOfMemoryError:
+        raise
     except Exception:  # no Triton, or no compiler for it
         return False
     return True

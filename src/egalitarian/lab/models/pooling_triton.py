@@ -14,19 +14,27 @@ def corner(place, rows, columns, channels):
 
 
 @triton.jit
+def later(largest, value, number, which):
+    """Takes the value if it is larger, or not a number, as torch does."""
+    taken = (value > largest) | (value != value)
+    return tl.where(taken, number, which), tl.where(taken, value, largest)
+
+
+@triton.jit
 def forward_kernel(x, bias, y, chosen, rows, columns, channels, count, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
     start, below = corner(place, rows, columns, channels)
     a, b = tl.load(x + start, inside), tl.load(x + start + channels, inside)
     c, d = tl.load(x + start + below, inside), tl.load(x + start + below + channels, inside)
-    top, bottom = tl.where(b > a, b, a), tl.where(d > c, d, c)
-    value = tl.where(bottom > top, bottom, top) + tl.load(bias + place % channels, inside)
-    which = tl.where(bottom > top, tl.where(d > c, 3, 2), tl.where(b > a, 1, 0))
-    total = a + b + c + d + value
-    value = tl.where(total != total, total, tl.where(value > 0, value, 0.0))  # a NaN is passed on
-    tl.store(y + place, value, inside)
-    tl.store(chosen + place, tl.where(value > 0, which, -1).to(tl.int8), inside)
+    which = tl.zeros_like(place)
+    which, a = later(a, b, 1, which)
+    which, a = later(a, c, 2, which)
+    which, a = later(a, d, 3, which)
+    value = a + tl.load(bias + place % channels, inside)
+    off = value <= 0  # a NaN is not
+    tl.store(y + place, tl.where(off, 0.0, value), inside)
+    tl.store(chosen + place, tl.where(off, -1, which).to(tl.int8), inside)
 
 
 @triton.jit

@@ -48,19 +48,30 @@ class Job:
         """Of every method of every family, by name: the command that tunes it alone."""
         said = [f"--device={self.device}", f"--threads={threads}", f"--runs={self.runs}", f"--out={self.out}"]
         said += [f"--set={change}" for change in self.changes] + (["--quick"] if self.quick else [])
-        options = {"--size": size, "--minutes": self.minutes, "--plan": plan}
+        options = {"--size": size, "--plan": plan}
         said += [f"{option}={value}" for option, value in options.items() if value is not None]
         pairs = [(family.name, method) for family in self.families for method in family.only(self.methods)]
         return {f"{family}: {method}": ["tune", family, f"--method={method}", *said] for family, method in pairs}
 
 
-def carry_out(job: Job, console: Console) -> bool:
-    """False where the time was over before everything was done."""
-    deadline = None if job.minutes is None else time.monotonic() + 60 * job.minutes
+def begin(job: Job) -> list[Results]:
+    """Every family's file. What cannot work is told before anything is trained."""
     every = [Results(job.out, family, _experiment(family, job), job.quick, job.replace) for family in job.families]
     for family in job.families:
         prepare(family, family.only(job.methods), job.settings, Workshop(Store(job.runs), job.device))
-    for family, results in zip(job.families, every, strict=True):
+    return every
+
+
+def show(job: Job, console: Console) -> None:
+    """What the files say of every family."""
+    for family in job.families:
+        finish(console, job.out, Results(job.out, family, _experiment(family, job), job.quick), job.order)
+
+
+def carry_out(job: Job, console: Console) -> bool:
+    """False where the time was over before everything was done."""
+    deadline = None if job.minutes is None else time.monotonic() + 60 * job.minutes
+    for family, results in zip(job.families, begin(job), strict=True):
         try:
             with telling(console, family.name) as tell:
                 aloud = Aloud(tell)

@@ -57,6 +57,17 @@ def test_a_cell_says_paper_median_spread_passed_and_gain(contents: Contents, gat
     assert row(found, "Addition modulo 97", "EGD")[:5] == ("EGD", "116", "20 (10 to > 1000)", "2/3", "46.5× / 10.0×")
 
 
+def test_an_experiment_beyond_the_paper_has_no_column_of_the_papers(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "order", "egd-outside", 0, 4, ms=5.0)
+    gathered = gather(store)
+    found = table(contents_for(gathered), gathered, "order")
+    assert found.columns == ("method", "epochs: median (min–max)", "passed", "ms per epoch", "s to 95 %")
+    (block,) = found.blocks
+    assert block.rows[0][1:3] == ("4", "1/1")
+    assert not [note for note in found.notes if "paper" in note or "Gains" in note]
+
+
 def test_times_carry_the_platform_they_are_from(contents: Contents, gathered: Gathered) -> None:
     found = table(contents, gathered, "table-2-addition")
     *_, ms, seconds = row(found, "Addition modulo 97", "EGD")

@@ -53,26 +53,24 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
     listed = [row for paper, ours in both for row in (*paper, *ours)]
     places = Places(listed)
     threshold = percent(experiments[0].measure.threshold)
-    whose = f"{contents.paper.hardware} / ours"
+    claimed = any(experiment.claims for experiment in experiments)
+    gains = claimed or any(row.gain is not None for row in listed)
+    whose = f", {contents.paper.hardware} / ours" if claimed else ""
+    of_paper = ("epochs, paper", "epochs, ours: median (min–max)", "passed", "gain, paper / ours")
+    of_others = ("epochs: median (min–max)", "passed", *(["gain"] if gains else []))
+    of = "the paper's from its one run, ours of medians" if claimed else "of medians"
+    gain = f"Gains are SGD's epochs over the method's: {of}"
     return Table(
         name=plan.name,
         title=plan.title,
         number=plan.number,
-        columns=(
-            "method",
-            "epochs, paper",
-            "epochs, ours: median (min–max)",
-            "passed",
-            "gain, paper / ours",
-            f"ms per epoch, {whose}",
-            f"s to {threshold}, {whose}",
-        ),
-        blocks=blocks(experiments, both, partial(_cells, places=places)),
+        columns=("method", *(of_paper if claimed else of_others), f"ms per epoch{whose}", f"s to {threshold}{whose}"),
+        blocks=blocks(experiments, both, partial(_cells, places=places) if claimed else partial(_own_cells, places, gains)),
         notes=(
             f"Epochs count from 0 to the first whose test accuracy exceeds {threshold}; a seed that does not pass counts "
             "as more than its budget, and the median is a bound when half of the seeds or more do not pass",
-            "Gains are SGD's epochs over the method's: the paper's from its one run, ours of medians",
-            *threshold_notes(experiments[0], contents.paper.hardware),
+            *([gain] if gains else []),
+            *threshold_notes(experiments[0], contents.paper.hardware if claimed else None),
             *places.notes,
             *remarks(experiments, both),
         ),
@@ -91,6 +89,13 @@ def _cells(row: Row, places: Places) -> tuple[str, ...]:
         pair(claim.ms_per_epoch, places.time(row, row.ms_per_epoch)),
         pair(claim.seconds, places.time(row, row.seconds)),
     )
+
+
+def _own_cells(places: Places, gains: bool, row: Row) -> tuple[str, ...]:
+    """Of an experiment that is not in the paper."""
+    gain = [gained(row.gain)] if gains else []
+    rest = (*gain, places.time(row, row.ms_per_epoch), places.time(row, row.seconds))
+    return row.title, str(row.reached), passed(row.reached), *(cell or NOTHING for cell in rest)
 
 
 def _record(row: Row) -> dict[str, Value]:

@@ -55,7 +55,7 @@ def _ready(steps: Steps, k: int, device: torch.device) -> bool:
 
 def _tried(steps: Steps, k: int, device: torch.device) -> Tensor | None:
     try:
-        table = torch.tensor(steps, dtype=torch.float64).to(device)
+        table = torch.tensor(steps, dtype=torch.float64).pin_memory().to(device, non_blocking=True)  # waits for nothing
         for sharp in (False, True):
             _launched(torch.eye(k, dtype=torch.float64, device=device), 1e-6, table, sharp)
     except torch.OutOfMemoryError:

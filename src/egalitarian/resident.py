@@ -58,7 +58,7 @@ def _tried(steps: Steps, k: int, device: torch.device) -> Tensor | None:
         table = torch.tensor(steps, dtype=torch.float64).pin_memory().to(device, non_blocking=True)
         for sharp in (False, True):
             _launched(torch.eye(k, dtype=torch.float64, device=device), 1e-6, table, sharp)
-        done = torch.cuda.Event()
+        done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record(torch.cuda.current_stream(device))
         done.synchronize()  # this once: the table is there for every stream, and what went wrong is known
     except torch.OutOfMemoryError:

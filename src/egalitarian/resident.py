@@ -12,7 +12,7 @@ from torch import Tensor
 from egalitarian.choice import traced
 
 MOST = 64
-"""The largest matrix that one block is faster at (benchmarks/resident.py: 10 times at 16, 6 at 32, 1.3 to 1.9 at 64)."""
+"""The largest matrix that one block is faster at (benchmarks/resident.py: 10 times at 4, 6 at 32, 1.3 to 1.9 at 64)."""
 
 Steps = tuple[tuple[float, float, float], ...]
 

@@ -1,6 +1,6 @@
 """relu(max_pool2d(x, 2) + bias), what follows a convolution: on CUDA as one Triton kernel each way, which is the same.
 
-Torch's own take five passes over the largest tensors of the network, and its backward one that is ten times too slow.
+Torch's own take several passes over the largest tensors of the network.
 """
 
 from __future__ import annotations

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from string import ascii_lowercase
 from typing import Protocol
 
 from egalitarian.lab.report.counts import NOTHING, Count, measured, times
-from egalitarian.lab.report.render import Block, Value
+from egalitarian.lab.report.render import Value
 from egalitarian.lab.report.rows import Row
 from egalitarian.lab.report.statistics import Estimate
 from egalitarian.lab.spec import Experiment
-
-Both = tuple[list[Row], list[Row]]
-"""An experiment's rows: the paper's methods, and ours."""
 
 
 def pair(paper: Value, ours: Value) -> str:
@@ -57,30 +54,6 @@ class Places:
         if len(self._letters) == 1:
             return [f"Our times: {next(iter(self._letters))}"]
         return [f"Our times, {letter}: {place}" for place, letter in self._letters.items()]
-
-
-def blocks(
-    experiments: Sequence[Experiment], both: Sequence[Both], cells: Callable[[Row], tuple[str, ...]]
-) -> tuple[Block, ...]:
-    """For each experiment the paper's methods, and below them ours that were run."""
-    made: list[Block] = []
-    for experiment, (paper, ours) in zip(experiments, both, strict=True):
-        run = [row for row in ours if row.reached.n]
-        if paper:
-            made.append(Block(experiment.title, tuple(map(cells, paper))))
-        if run:
-            heading = f"{experiment.title}: not in the paper, ours" if paper else experiment.title
-            made.append(Block(heading, tuple(map(cells, run))))
-    return tuple(made)
-
-
-def remarks(experiments: Sequence[Experiment], both: Sequence[Both]) -> list[str]:
-    """What is not run of ours, and seeds of one row that took the polar factor in different ways."""
-    missing: dict[str, list[str]] = {}
-    for experiment, (_, ours) in zip(experiments, both, strict=True):
-        missing.setdefault("; ".join(row.title for row in ours if not row.reached.n), []).append(experiment.title)
-    notes = [f"Ours that are not run on {', '.join(where)}: {methods}" for methods, where in missing.items() if methods]
-    return notes + pooled(row for paper, ours in both for row in (*paper, *ours))
 
 
 class Pooled(Protocol):

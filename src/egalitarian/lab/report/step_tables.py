@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from egalitarian.lab.report.accuracies import in_percent
 from egalitarian.lab.report.cells import (
-    Both,
     Places,
-    blocks,
     gained,
     pair,
     passed,
     plain,
-    remarks,
     threshold_notes,
     threshold_record,
 )
 from egalitarian.lab.report.contents import Contents, TablePlan
 from egalitarian.lab.report.counts import NOTHING, percent
 from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.listing import Listing
 from egalitarian.lab.report.render import Table, Value
-from egalitarian.lab.report.rows import Row, rows
+from egalitarian.lab.report.rows import Row
 from egalitarian.lab.spec import Experiment
 
 
 def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
     """For each experiment the paper's methods, and below them ours that were run, the fair baseline among them."""
-    experiments = gathered.named_in(plan.experiments)
-    both = [rows(gathered, experiment, plan) for experiment in experiments]
-    listed = [row for paper, ours in both for row in (*paper, *ours)]
-    places = Places(listed)
-    threshold = percent(experiments[0].measure.threshold)
+    listing = Listing.of(plan, gathered)
     whose = f"{contents.paper.hardware} / ours"
     return Table(
         name=plan.name,
@@ -45,18 +40,18 @@ def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             "gain, paper / ours",
             *(["gain over the fair baseline"] if plan.fair else []),
             f"ms per step, {whose}",
-            f"s to {threshold}, {whose}",
+            f"s to {listing.threshold}, {whose}",
             "final test accuracy in %, paper / ours",
         ),
-        blocks=blocks(experiments, both, partial(_cells, plan=plan, places=places)),
+        blocks=listing.blocks(partial(_cells, plan, listing.places)),
         notes=(
-            *_reading_notes(experiments[0], plan),
-            *threshold_notes(experiments[0], contents.paper.hardware),
-            *places.notes,
-            *_without_end(experiments, both),
-            *remarks(experiments, both),
+            *_reading_notes(listing.first, plan),
+            *threshold_notes(listing.first, contents.paper.hardware),
+            *listing.places.notes,
+            *_without_end(listing.rows),
+            *listing.remarks(),
         ),
-        records=tuple(_record(row) for row in listed),
+        records=tuple(_record(row) for row in listing.rows),
     )
 
 
@@ -76,12 +71,12 @@ def _reading_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
     return notes
 
 
-def _without_end(experiments: list[Experiment], both: list[Both]) -> list[str]:
-    lacking = [row.title for paper, ours in both for row in (*paper, *ours) if row.reached.n and not row.final.n]
+def _without_end(listed: Sequence[Row]) -> list[str]:
+    lacking = [row.title for row in listed if row.reached.n and not row.final.n]
     return [f"No full-length run yet, so no final accuracy: {'; '.join(lacking)}"] if lacking else []
 
 
-def _cells(row: Row, plan: TablePlan, places: Places) -> tuple[str, ...]:
+def _cells(plan: TablePlan, places: Places, row: Row) -> tuple[str, ...]:
     claim = row.claim
     final = None if claim.final_accuracy is None else in_percent(claim.final_accuracy)
     return (

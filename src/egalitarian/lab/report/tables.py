@@ -7,22 +7,21 @@ from functools import partial
 from egalitarian.lab.report.accuracy_tables import finals_table, means_table
 from egalitarian.lab.report.cells import (
     Places,
-    blocks,
     gained,
     pair,
     passed,
     plain,
-    remarks,
     threshold_notes,
     threshold_record,
 )
 from egalitarian.lab.report.contents import Contents, TablePlan
-from egalitarian.lab.report.counts import NOTHING, percent
+from egalitarian.lab.report.counts import NOTHING
 from egalitarian.lab.report.early import early_table
 from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.report.listing import Listing
 from egalitarian.lab.report.overview import gains_table, methods_table
 from egalitarian.lab.report.render import Table, Value
-from egalitarian.lab.report.rows import Row, rows
+from egalitarian.lab.report.rows import Row
 from egalitarian.lab.report.settings_table import settings_table
 from egalitarian.lab.report.step_tables import steps_table
 
@@ -48,13 +47,9 @@ def build(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
 
 def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
     """For each experiment the paper's methods, and below them ours that were run."""
-    experiments = gathered.named_in(plan.experiments)
-    both = [rows(gathered, experiment, plan) for experiment in experiments]
-    listed = [row for paper, ours in both for row in (*paper, *ours)]
-    places = Places(listed)
-    threshold = percent(experiments[0].measure.threshold)
-    claimed = any(experiment.claims for experiment in experiments)
-    gains = claimed or any(row.gain is not None for row in listed)
+    listing = Listing.of(plan, gathered)
+    claimed = any(experiment.claims for experiment in listing.experiments)
+    gains = claimed or any(row.gain is not None for row in listing.rows)
     whose = f", {contents.paper.hardware} / ours" if claimed else ""
     of_paper = ("epochs, paper", "epochs, ours: median (min–max)", "passed", "gain, paper / ours")
     of_others = ("epochs: median (min–max)", "passed", *(["gain"] if gains else []))
@@ -64,21 +59,26 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
         name=plan.name,
         title=plan.title,
         number=plan.number,
-        columns=("method", *(of_paper if claimed else of_others), f"ms per epoch{whose}", f"s to {threshold}{whose}"),
-        blocks=blocks(experiments, both, partial(_cells, places=places) if claimed else partial(_own_cells, places, gains)),
-        notes=(
-            f"Epochs count from 0 to the first whose test accuracy exceeds {threshold}; a seed that does not pass counts "
-            "as more than its budget, and the median is a bound when half of the seeds or more do not pass",
-            *([gain] if gains else []),
-            *threshold_notes(experiments[0], contents.paper.hardware if claimed else None),
-            *places.notes,
-            *remarks(experiments, both),
+        columns=(
+            "method",
+            *(of_paper if claimed else of_others),
+            f"ms per epoch{whose}",
+            f"s to {listing.threshold}{whose}",
         ),
-        records=tuple(_record(row) for row in listed),
+        blocks=listing.blocks(partial(_cells, listing.places) if claimed else partial(_own_cells, listing.places, gains)),
+        notes=(
+            f"Epochs count from 0 to the first whose test accuracy exceeds {listing.threshold}; a seed that does not pass "
+            "counts as more than its budget, and the median is a bound when half of the seeds or more do not pass",
+            *([gain] if gains else []),
+            *threshold_notes(listing.first, contents.paper.hardware if claimed else None),
+            *listing.places.notes,
+            *listing.remarks(),
+        ),
+        records=tuple(_record(row) for row in listing.rows),
     )
 
 
-def _cells(row: Row, places: Places) -> tuple[str, ...]:
+def _cells(places: Places, row: Row) -> tuple[str, ...]:
     claim = row.claim
     return (
         row.title,

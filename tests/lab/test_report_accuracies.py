@@ -137,6 +137,18 @@ def test_the_end_is_that_of_full_length_runs_alone(gathered: Gathered) -> None:
     assert final_accuracy(gathered.of("mnist", "adamw-decay")).n == 0
 
 
+def test_a_run_that_is_long_for_its_failure_has_no_say_on_the_end_but_the_first_has(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, crossed in enumerate([None, 6, None, 8]):
+        write_run(store, "mnist", "egd", seed, crossed)
+    write_run(store, "mnist", "adamw", 0, 6)
+    write_run(store, "mnist", "adamw", 1)
+    for seed in range(3):
+        write_run(store, "mnist", "grokfast-ema", seed)
+    finals = {method: final_accuracy(gather(store).of("mnist", method)).n for method in ("egd", "adamw", "grokfast-ema")}
+    assert finals == {"egd": 1, "adamw": 0, "grokfast-ema": 3}
+
+
 def accuracy(low: float, high: float, n: int = 3, diverged: int = 0, others: int = 0) -> Accuracy:
     return Accuracy(n, diverged, others, (low + high) / 2, low, high)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_records import write_run
@@ -11,6 +12,7 @@ from egalitarian.lab.report.check import check, judge
 from egalitarian.lab.report.contents import load_contents
 from egalitarian.lab.report.gather import gather
 from egalitarian.lab.report.recorded import Entry, Record
+from egalitarian.lab.report.sittings import Sitting, occupied, sittings_of
 from egalitarian.lab.report.summary import Overview, overview, said_of_cost
 from egalitarian.lab.report.write import contents_for, write_report
 from egalitarian.lab.store import Store
@@ -76,16 +78,49 @@ def test_a_cell_that_contradicts_the_record_says_so_instead_of_an_old_reason(sto
     assert reasons["addition-97, sgd: epochs"] == "on record it is inside"
 
 
-def test_time_is_each_runs_share_of_training_and_measuring(tmp_path: Path) -> None:
+def test_time_is_a_runs_share_and_a_tables_while_any_was_at_work(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    write_run(store, "mnist", "egd", 0, epochs=500, ms=40.0, together=4)
-    other = write_run(store, "mnist", "egd", 1, epochs=500, ms=40.0, together=4)
+    for seed in range(2):  # together for 120 s
+        write_run(store, "mnist", "egd", seed, epochs=500, ms=40.0, together=4)
+    half_as_late = {"when": "2026-01-02T03:05:05+00:00"}
+    write_run(store, "mnist", "adamw-decay", 0, epochs=500, ms=40.0, together=4, **half_as_late)
+    other = write_run(store, "mnist", "adamw-decay", 1, epochs=500, ms=40.0, together=4, **half_as_late)
     (run, _) = gather(store).of("mnist", "egd")
-    assert run.seconds == pytest.approx({"cuda": 500 * 0.040 * 1.5}, rel=0.01)
+    assert run.seconds == pytest.approx(500 * 0.040 * 1.5, rel=0.01)
+    assert write_report(store, tmp_path / "one", ["mnist"]).cost[0] == "Table 6: 3 min of GPU time for 4 runs"
     (other.folder / "timings.jsonl").unlink()
     report = write_report(store, tmp_path / "out", ["mnist"])
-    assert report.cost == ("Table 6: 30 s of GPU time for 1 run, 1 run without stored times",)
-    assert "Table 6: 1 of 2 runs have no stored times" in (tmp_path / "out" / "SUMMARY.md").read_text()
+    assert report.cost[0] == "Table 6: 3 min of GPU time for 3 runs, 1 run without stored times"
+    assert "Table 6: 1 of 4 runs have no stored times" in (tmp_path / "out" / "SUMMARY.md").read_text()
+
+
+def test_a_run_in_several_sittings_counts_each_from_its_own_start() -> None:
+    def at(second: int, epoch: int) -> dict[str, Any]:
+        return {"when": f"2026-01-02T03:00:{second:02}+00:00", "device": "cuda", "epoch": epoch}
+
+    def epochs(*numbers: int) -> list[dict[str, Any]]:
+        return [{"epoch": number, "training": 0.75, "measuring": 0.25, "seeds": 8} for number in numbers]
+
+    def lengths(*sittings: Sitting) -> list[tuple[float, float]]:
+        return [(sitting.begin - sittings[0].begin, sitting.end - sitting.begin) for sitting in sittings]
+
+    assert lengths(*sittings_of([at(0, 0)], epochs(0, 1, 2))) == [(0, 3)]
+    again = sittings_of([at(0, 0), at(20, 2)], epochs(0, 1, 2, 3, 2, 3, 4))  # killed at 4, its checkpoint was of 2
+    assert lengths(*again) == [(0, 4), (20, 3)]
+    assert lengths(*sittings_of([at(0, 0), at(20, 3)], epochs(0, 1, 2, 3))) == [(0, 3), (20, 1)]
+    assert lengths(*sittings_of([at(0, 0), at(20, 3), at(30, 3)], epochs(0, 1, 2, 3))) == [(0, 3), (30, 1)]
+    assert sittings_of([at(0, 0)], []) == sittings_of([], []) == ()
+
+
+def test_the_time_of_many_is_that_of_their_union() -> None:
+    def seconds(*spans: tuple[float, float], device: str = "cuda") -> float:
+        return occupied(Sitting(device, *span) for span in spans).get(device, 0.0)
+
+    assert seconds() == 0
+    assert seconds((0, 3), (5, 6)) == 4
+    assert seconds((0, 3), (1, 2), (0, 3), (2, 5)) == 5
+    assert seconds((4, 6), (0, 9), (8, 10), (20, 21)) == 11
+    assert occupied([Sitting("cuda", 0, 3), Sitting("cpu", 1, 2)]) == {"cuda": 3, "cpu": 1}
 
 
 def test_nothing_run_costs_nothing(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ BESIDE = "EGALITARIAN_BESIDE"
 def environment(device: torch.device) -> dict[str, Any]:
     """All that may make a difference, in plain values. No path, no name of a person or a machine."""
     return {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "egalitarian": egalitarian.__version__,
         "python": platform.python_version(),
         **{name: metadata.version(name) for name in VERSIONS},

@@ -7,7 +7,7 @@ version, of an experiment the lab does not know) are variants: listed with what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ import pandas as pd  # type: ignore[import-untyped]
 
 from egalitarian.lab import catalog
 from egalitarian.lab.report.reading import Platform, Reading, read_run
+from egalitarian.lab.report.sittings import Sitting
 from egalitarian.lab.spec import Experiment, Run
 from egalitarian.lab.store import Store, Stored, StoreError
 
@@ -55,7 +56,8 @@ class Summary:
     """Smallest and largest test accuracy over the last tenth of the epochs."""
     mean_train_accuracy: float | None = None
     """Over all epochs."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    sittings: tuple[Sitting, ...] = ()
     """Its share of the time it took, training and measuring, by device."""
     differs: str = ""
     """A variant's differences from the catalogue; empty for a run that counts."""
@@ -194,6 +196,7 @@ def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Re
             end=reading.end,
             mean_train_accuracy=reading.mean_train_accuracy,
             seconds=reading.seconds,
+            sittings=reading.sittings,
             differs=differs,
         ),
         reading,

@@ -74,7 +74,7 @@ def run_record(run: Summary) -> dict[str, Value]:
         "best_test_accuracy": run.best_test_accuracy,
         "full_length": "yes" if run.full else "no",
         "mean_train_accuracy": run.mean_train_accuracy,
-        "seconds": sum(run.seconds.values()),
+        "seconds": run.seconds,
         "ms_per_epoch": about and about.ms_per_epoch,
         "measuring_ms_per_epoch": about and about.measuring_ms_per_epoch,
         "hardware": about and about.hardware,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
 from egalitarian.lab.measure import decode
+from egalitarian.lab.report.sittings import Sitting, sittings_of
 from egalitarian.lab.store import Record, Stored, StoreError
 
 PER_DECADE = 100
@@ -64,8 +65,9 @@ class Reading:
     """Smallest and largest test accuracy over the last tenth of the epochs."""
     mean_train_accuracy: float | None
     """Over all epochs."""
-    seconds: Mapping[str, float]
-    """One seed's share of all the time it took, training and measuring, by device."""
+    seconds: float | None
+    """One seed's share of all the time it took, training and measuring; epochs that were trained twice count twice."""
+    sittings: tuple[Sitting, ...]
     curve: pd.DataFrame = field(repr=False)
     """One row per kept epoch."""
     platform: Platform | None
@@ -94,6 +96,7 @@ def read_run(stored: Stored, threshold: float) -> Reading:
     past = (record["epoch"] for record in records if (record["test_accuracy"] or 0) > threshold)
     last = records[-1] if records else None
     kept = [record for record in records if record is last or is_kept(record["epoch"])]
+    environments, timings = stored.environments, stored.timings
     curve = pd.DataFrame(kept).drop(columns="active", errors="ignore")
     return Reading(
         stored=stored,
@@ -104,9 +107,10 @@ def read_run(stored: Stored, threshold: float) -> Reading:
         best_test_accuracy=max(accuracies, default=None),
         end=(min(end), max(end)) if end else None,
         mean_train_accuracy=sum(learnt) / len(learnt) if learnt else None,
-        seconds=_spent(stored.timings),
+        seconds=_share(timings),
+        sittings=sittings_of(environments, timings),
         curve=curve.astype(float).astype({"epoch": int}) if kept else curve,
-        platform=_platform(stored.environments, stored.timings),
+        platform=_platform(environments, timings),
     )
 
 
@@ -156,13 +160,8 @@ def _platform(environments: list[Record], timings: list[Record]) -> Platform | N
     )
 
 
-def _spent(timings: list[Record]) -> dict[str, float]:
-    """Epochs that were trained twice count twice."""
-    found: dict[str, float] = {}
-    for timing in timings:
-        share = (timing["training"] + timing["measuring"]) / timing["seeds"]
-        found[timing["device"]] = found.get(timing["device"], 0.0) + share
-    return found
+def _share(timings: list[Record]) -> float | None:
+    return sum((timing["training"] + timing["measuring"]) / timing["seeds"] for timing in timings) if timings else None
 
 
 def _median_ms(seconds: Iterable[float]) -> float | None:

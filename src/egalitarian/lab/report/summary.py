@@ -13,6 +13,7 @@ from egalitarian.lab.report.counts import NOTHING
 from egalitarian.lab.report.gather import Gathered
 from egalitarian.lab.report.judging import ERRATA, Kind
 from egalitarian.lab.report.render import Block, Table, Value, markdown
+from egalitarian.lab.report.sittings import occupied
 from egalitarian.lab.spec import Experiment
 
 ENOUGH = 8
@@ -24,12 +25,13 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
     "not run": ("not run",),
 }
 """How verdicts are counted."""
+ALL = "all of the paper's"
 DEVICES = {"cuda": "GPU time", "cpu": "CPU time"}
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What the runs of one table took, training and measuring, in seconds by device."""
+    """What the runs of one table took, training and measuring: seconds by device in which at least one was at work."""
 
     table: str
     runs: int
@@ -61,7 +63,9 @@ class Overview:
 def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]) -> Overview:
     """Of all that is judged."""
     compared = [verdict for verdict in verdicts if verdict.compared]
-    spent = tuple(_spent(plan, gathered) for plan in contents.tables if plan.runs)
+    spent = tuple(_spent(_label(plan), plan.experiments, gathered) for plan in contents.tables if plan.runs)
+    numbered = {name for plan in contents.tables if plan.runs and plan.number for name in plan.experiments}
+    spent += (_spent(ALL, numbered, gathered),)
     few = tuple(_few(contents, gathered))
     return Overview(_counts(contents, gathered, compared, spent, few), _reasons(compared), few, spent)
 
@@ -76,7 +80,7 @@ def _counts(
         if cells or (cost is not None and cost.runs):
             records.append(_count(_label(plan), cells, _seeds(plan, gathered) if plan.runs else "", cost))
     own = [verdict for verdict in verdicts if not verdict.aside]
-    records.append(_count("all of the paper's", own, "", None))
+    records.append(_count(ALL, own, "", costs[ALL]))
     return Table(
         name="summary",
         title="Cells of the paper's tables",
@@ -88,9 +92,13 @@ def _counts(
             "seed that passed while others did not; or too few seeds, or unfinished. Wall-clock cells are of other "
             "hardware and not counted",
             f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
-            "Time: training and measuring of all stored runs of the table, ours that are not in the paper among them; each "
-            "run's share of what was trained side by side",
-            *(f"{each.table}: {each.untimed} of {each.runs} runs have no stored times" for each in spent if each.untimed),
+            "Time: while at least one of the table's stored runs was in training or measured, ours that are not in the "
+            "paper among them; tables that were trained at the same time each count it, all of them together once",
+            *(
+                f"{each.table}: {each.untimed} of {each.runs} runs have no stored times"
+                for each in spent
+                if each.untimed and each.table != ALL
+            ),
         ),
         records=tuple(records),
     )
@@ -155,15 +163,13 @@ def _why(verdict: Verdict) -> str:
     return verdict.why or ("not known" if verdict.kind == "outside" else "")
 
 
-def _spent(plan: TablePlan, gathered: Gathered) -> Spent:
-    runs = [run for run in gathered.runs if run.experiment in plan.experiments]
-    seconds: Counter[str] = Counter()
-    for run in runs:
-        seconds.update(run.seconds)
+def _spent(label: str, experiments: Iterable[str], gathered: Gathered) -> Spent:
+    own = set(experiments)
+    runs = [run for run in gathered.runs if run.experiment in own]
     hardware = Counter(run.platform.hardware for run in runs if run.platform is not None)
-    untimed = sum(not run.seconds for run in runs)
-    machines = tuple(name for name, _ in hardware.most_common())
-    return Spent(_label(plan), len(runs), untimed, dict(seconds), machines)
+    untimed = sum(not run.sittings for run in runs)
+    seconds = occupied(sitting for run in runs for sitting in run.sittings)
+    return Spent(label, len(runs), untimed, seconds, tuple(name for name, _ in hardware.most_common()))
 
 
 def _seeds_by_row(plan: TablePlan, experiment: Experiment, gathered: Gathered) -> dict[str, int]:

@@ -224,6 +224,13 @@ def test_the_legend_lists_what_is_drawn_and_a_panel_says_what_it_lacks(draw: Cal
         assert "not run" not in figure.axes[-1].get_xlabel()
 
 
+@pytest.mark.parametrize("count", [3, 7, 12, 30])
+def test_methods_the_lab_does_not_know_differ_however_many(count: int) -> None:
+    methods = ["egd", "column-norm", *(f"own-{place}" for place in range(count))]
+    assert len({look(method, methods).colour for method in methods}) == len(methods)
+    assert look("own-0", methods).marker != look("own-1", methods).marker
+
+
 def test_the_legend_has_the_colours_of_the_lines() -> None:
     figure, methods = Figure(), ["first", "second"]
     legend(figure, {"second": "Second"}, methods)

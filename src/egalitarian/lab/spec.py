@@ -69,6 +69,11 @@ class Measure(Settings):
     """When the gradient's singular values are read: at every epoch, or ten times a decade. They take a GPU longer than the
     epoch itself, so auto is snapshots there and epochs elsewhere."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is an accuracy that ends a run."""
+        return self.threshold < 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Optim(Settings):

@@ -153,7 +153,7 @@ def load_contents() -> Contents:
 
 def _own_table(experiment: Experiment) -> TablePlan:
     """Of accuracies where no threshold can be passed: in training where labels change, else at the end."""
-    waits = experiment.measure.threshold < 1
+    waits = experiment.measure.waits
     what = {
         "epochs": "epochs and time to the threshold",
         "means": "mean training accuracy",

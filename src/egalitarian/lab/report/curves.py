@@ -56,7 +56,8 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
 def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
     shown = present(gathered, experiment, methods)
     threshold = experiment.measure.threshold
-    axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
+    if experiment.measure.waits:
+        axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
     for method in shown:
         drawn = look(method, methods)
         seeds = gathered.of(experiment.name, method)
@@ -69,13 +70,19 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
             mark(axis, passing.value + 1, threshold, drawn)
     if not shown:
         note(axis, "not run")
-    axis.set(xscale="log", ylim=(-0.03, 1.04), xlabel="epoch")
+    axis.set(xscale="log", xlabel="epoch")
+    if experiment.measure.waits or not shown:
+        axis.set(ylim=(-0.03, 1.04))
 
 
 def how_many_pass(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str]) -> Iterator[str]:
-    """How many seeds pass, for each method of which not all do."""
-    for method, title in titles.items():
+    """How many seeds pass, for each method of which not all do; for several at once where it is the same.
+    Nothing where no accuracy is waited for."""
+    alike: dict[str, list[str]] = {}
+    for method, title in titles.items() if experiment.measure.waits else ():
         found = estimate(gathered.of(experiment.name, method))
         if found.failed:
             share = f"{found.passed} of {found.n} pass".replace(" ", "\N{NO-BREAK SPACE}")
-            yield f"{title}: {share}{', unfinished' if found.unfinished else ''}"
+            alike.setdefault(f"{share}{', unfinished' if found.unfinished else ''}", []).append(title)
+    for share, own in alike.items():
+        yield f"{own[0]}: {share}" if len(own) == 1 else f"{share}: {'; '.join(own)}"

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -25,6 +27,10 @@ SPARSE = 25
 
 LETTER = 0.05
 """Inches, of a legend's average letter."""
+
+
+TALL = 8
+"""Lines of a legend in one column, beyond which a figure is made wider."""
 
 
 class Look(NamedTuple):
@@ -75,16 +81,22 @@ LOOKS = {
 """No two methods that stand in one figure share a colour, and the marker tells them apart without it."""
 
 
-MARKERS = ("o", "s", "^", "D", "v")
-"""Of methods the lab does not know, one after the colours are through."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Of methods the lab does not know, in turn."""
 
 
 def look(method: str, methods: Sequence[str]) -> Look:
-    """Of a method among those of a figure; methods the lab does not know take the colours in turn."""
+    """Of a method among those of a figure. Those the lab does not know take the colours that are left, or, where these are
+    too few, a scale from dark to light."""
     if method in LOOKS:
         return LOOKS[method]
-    turn, place = divmod([name for name in methods if name not in LOOKS].index(method), len(CYCLE))
-    return Look(CYCLE[place], MARKERS[turn % len(MARKERS)])
+    others = [name for name in methods if name not in LOOKS]
+    taken = {LOOKS[name].colour for name in methods if name in LOOKS}
+    colours = [colour for colour in CYCLE if colour not in taken]
+    if len(colours) < len(others):
+        colours = [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 0.92, len(others)))]
+    place = others.index(method)
+    return Look(colours[place], MARKERS[place % len(MARKERS)])
 
 
 class Band(NamedTuple):
@@ -193,7 +205,10 @@ def legend(figure: Figure, titles: Mapping[str, str], methods: Sequence[str], *m
     handles += more
     if not handles:
         return
-    columns = _columns([len(str(handle.get_label())) for handle in handles], figure.get_figwidth())
+    lengths = [len(str(handle.get_label())) for handle in handles]
+    if len(lengths) > TALL and _columns(lengths, figure.get_figwidth()) == 1:
+        figure.set_figwidth(WIDTH)
+    columns = _columns(lengths, figure.get_figwidth())
     figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(handles) // columns))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2)
 

@@ -173,11 +173,11 @@ def test_no_point_gets_more_than_a_multiple_of_the_best_before_it() -> None:
 # scores
 
 
-def test_the_median_counts_and_a_failure_is_infinite() -> None:
+def test_failures_count_first_then_the_median_and_a_failure_is_infinite() -> None:
     assert point(5, 9, 7).median == 7
     assert point(5, None, 7).median == 7
     assert math.isinf(point(5, None, None).median)
-    ranked = [point(5, 6, 7), point(5, 6, None), point(7, 7, 7), point(None, None, 1), point(None, None, None)]
+    ranked = [point(5, 6, 7), point(7, 7, 7), point(5, 6, None), point(None, None, 1), point(None, None, None)]
     ranks = [one.rank("epochs") for one in ranked]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) == len(ranks)

@@ -61,6 +61,11 @@ class Point:
         return statistics.median(math.inf if seed.crossed is None else seed.crossed for seed in self.seeds)
 
     @property
+    def failed(self) -> int:
+        """Seeds that did not pass."""
+        return sum(seed.crossed is None for seed in self.seeds)
+
+    @property
     def mean_train_accuracy(self) -> float:
         return statistics.fmean(seed.mean_train_accuracy for seed in self.seeds)
 
@@ -69,12 +74,11 @@ class Point:
         return statistics.fmean(seed.accuracy for seed in self.seeds)
 
     def rank(self, score: str) -> tuple[float, ...]:
-        """Smaller is better. Ties of the median: fewer failures, then fewer epochs, then the higher accuracy at the end."""
+        """Smaller is better: fewer failures, then a smaller median, then fewer epochs, then a higher accuracy at last."""
         if score == "train-accuracy":
             return (-self.mean_train_accuracy,)
         passed = [seed.crossed for seed in self.seeds if seed.crossed is not None]
-        failed = len(self.seeds) - len(passed)
-        return self.median, failed, statistics.fmean(passed) if passed else math.inf, -self.accuracy
+        return self.failed, self.median, statistics.fmean(passed) if passed else math.inf, -self.accuracy
 
     def plain(self) -> dict[str, Any]:
         median = None if math.isinf(self.median) else self.median

@@ -63,6 +63,8 @@ class Results:
             if not self._replace and method in self.methods and fullness(entry) < fullness(self.methods[method]):
                 self._kept.add(method)
                 return
+            if lasting(self.methods.get(method, {})) == lasting(entry):
+                return  # where and when it was trained stays
             self.methods[method] = entry
             order = [name for name in self._family.methods if name in self.methods]
             methods = {name: self.methods[name] for name in (*order, *(set(self.methods) - set(order)))}
@@ -75,6 +77,11 @@ class Results:
                     f"{self.path} must be of {what} {self._about[what]!r}, got {self._found.get(what)!r}; name another "
                     f"--out, or --replace it"
                 )
+
+
+def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """All but where, when and how long it was trained."""
+    return {key: value for key, value in entry.items() if key not in ("seconds", "environment")}
 
 
 def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:

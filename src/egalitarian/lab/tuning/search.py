@@ -57,9 +57,10 @@ class Search:
 
     @property
     def budget(self) -> int:
-        """Of the next point: no more than a multiple of what the best has needed."""
+        """Of the next point: no more than a multiple of what the best has needed. A best that has failed on a seed cuts
+        nothing short: one that is slow and sure would win."""
         best = self.best
-        if best is None or self.family.score != "epochs" or math.isinf(best.median):
+        if best is None or self.family.score != "epochs" or best.failed:
             return self.family.budget
         return min(self.family.budget, math.ceil(self.family.cut * (best.median + 1)))
 

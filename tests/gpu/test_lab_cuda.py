@@ -140,3 +140,22 @@ def test_seeds_that_are_done_stay_until_half_are(tmp_path: Path) -> None:
         assert stored.checkpoints()[0].epoch == progress.next_epoch
         if progress.crossed is not None:
             assert progress.next_epoch == progress.crossed + 2
+
+
+def test_accuracy_during_an_epoch_is_counted_by_recorded_steps() -> None:
+    """An incomplete batch among them."""
+    experiment = catalog.load("addition-97", [*SMALL[:3], "training.drop_last=false", "training.accuracy=during"])
+    found = []
+    for way in (Eager, Recorded):
+        ensemble = Ensemble(experiment, [3, 5], torch.device("cuda"))
+        stepper = Stepper(KINDS["sgd"], ensemble.parameters)
+        steps = way(ensemble, stepper)
+        for epoch in range(4):
+            ensemble.begin(epoch)
+            for chosen in ensemble.choices(epoch):
+                steps.gradients(chosen)
+                steps.update()
+        found.append(ensemble.learnt())
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert found[0][1].min() > 0

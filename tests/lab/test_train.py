@@ -77,6 +77,37 @@ def test_the_spectrum_is_that_of_an_epochs_first_gradient_with_its_decay() -> No
         assert record["rank"] == 14
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("drop_last", ["true", "false"])
+def test_accuracy_during_an_epoch_is_that_of_every_batch_before_its_step(drop_last: str, passes: int) -> None:
+    changes = (DOUBLE, "training.batch=10", f"training.drop_last={drop_last}", f"training.passes={passes}")
+    during = small("addition-97", *changes, "training.accuracy=during")
+    epochs = list(islice(train(*together(during, "egd", [4, 5, 6])), 3))
+    ensemble, stepper = together(small("addition-97", *changes), "egd", [4, 5, 6])
+    for epoch in epochs:
+        losses, rightly, points = torch.zeros(3, dtype=torch.float64), torch.zeros(3), 0
+        for batch in ensemble.epoch(epoch.number):
+            outputs = ensemble.forward(batch.inputs).detach()
+            losses += ensemble.loss(outputs, batch.labels) * batch.labels.shape[1]
+            rightly += (outputs.argmax(-1) == batch.labels).sum(1)
+            points += batch.labels.shape[1]
+            ensemble.backward(batch)
+            stepper.add_decay()
+            stepper.step()
+        for place, (record, *_) in enumerate(epoch.records):
+            assert record["train_accuracy"] == float(rightly[place]) / points
+            assert record["train_loss"] == pytest.approx(float(losses[place]) / points, rel=1e-12)
+
+
+def test_when_accuracy_is_read_changes_nothing_else() -> None:
+    def tested(when: str) -> list[list[float]]:
+        experiment = small("addition-97", f"training.accuracy={when}")
+        epochs = islice(train(*together(experiment, "egd", [0, 1])), 3)
+        return [[own[0]["test_loss"] for own in epoch.records] for epoch in epochs]
+
+    assert tested("during") == tested("after")
+
+
 def test_measuring_changes_nothing() -> None:
     experiment = small()
     ensemble, stepper = together(experiment, "egd", [0, 1])

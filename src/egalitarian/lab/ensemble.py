@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab.measure import LOSSES
+from egalitarian.lab.measure import LOSSES, evaluate, right
 from egalitarian.lab.models import Model
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
@@ -59,6 +59,7 @@ class Ensemble:
         self.start = {name: self._placed([start[name] for start in starts]) for name in starts[0]}
         self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
         self.loss = LOSSES[experiment.training.loss]
+        self._during = torch.zeros(3, len(seeds), dtype=torch.float64, device=device)
 
     @property
     def precision(self) -> torch.dtype:
@@ -91,9 +92,22 @@ class Ensemble:
         """Fills every parameter's gradient: of each network's mean loss on its own batch."""
         for part in self._parts:
             outputs = self._model.forward(part.parameters, batch.inputs[part.seeds])
-            loss = self.loss(outputs, batch.labels[part.seeds]).sum()
-            for place, grad in zip(part.gradients, torch.autograd.grad(loss, list(part.parameters.values())), strict=True):
+            labels = batch.labels[part.seeds]
+            loss = self.loss(outputs, labels)
+            for place, grad in zip(
+                part.gradients, torch.autograd.grad(loss.sum(), list(part.parameters.values())), strict=True
+            ):
                 place.copy_(grad)
+            if self._training.accuracy == "during":
+                points = torch.full_like(loss, labels.shape[1])
+                self._during[:, part.seeds] += torch.stack([points * loss.detach(), right(outputs, labels).sum(1), points])
+
+    def learnt(self) -> tuple[Tensor, Tensor]:
+        """Loss and accuracy on training points, (seeds,) each: on all of them now, or on this epoch's batches so far."""
+        if self._training.accuracy == "after":
+            return evaluate(self.forward, self.loss, *self.train)
+        loss, rightly, points = self._during
+        return loss / points, rightly / points
 
     @cached_property
     def _parts(self) -> list[Part]:
@@ -104,7 +118,8 @@ class Ensemble:
         return [Part.of(self.parameters, slice(start, start + size)) for start in range(0, len(self.seeds), size)]
 
     def begin(self, number: int) -> None:
-        """Before an epoch: the training labels become what they are then, in place."""
+        """Before an epoch: nothing is counted yet, and the training labels become what they are then, in place."""
+        self._during.zero_()
         era = self._task.era(number)
         if era != self._era:
             both = zip(self._labels, self.seeds, strict=True)

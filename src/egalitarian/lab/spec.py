@@ -49,6 +49,9 @@ class Training(Settings):
     """Steps in which the learning rates rise from 0 to what they are, in a straight line."""
     validation: float = setting(0.0, least=0, below=1)
     """The share of the test points that is set apart for the switch-off to read; test accuracy does not see it then."""
+    accuracy: Literal["after", "during"] = setting("after")
+    """When training loss and accuracy are read: of all points after an epoch; or during it, of every batch before its own
+    step, as training programs print them."""
 
     def batches(self, points: int) -> int:
         """Steps of one pass over so many training points."""

@@ -70,7 +70,7 @@ def meter_for(ensemble: Ensemble) -> Meter:
     """Computes the measures; on a GPU as one recorded graph."""
 
     def measure() -> dict[str, Tensor]:
-        train_loss, train_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.train)
+        train_loss, train_accuracy = ensemble.learnt()
         test_loss, test_accuracy = evaluate(ensemble.forward, ensemble.loss, *ensemble.test)
         both = {"train_loss": train_loss, "train_accuracy": train_accuracy, "test_loss": test_loss}
         held_out = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,14 +47,22 @@ def means_table(plan: TablePlan, gathered: Gathered) -> Table:
         columns=("method", "in %, paper", "in %, ours: median (min–max)", "seeds", "gain by EGD, paper / ours"),
         blocks=tuple(Block(title, tuple(map(_cells, rows))) for title, rows in made.items()),
         notes=(
-            "The mean of training accuracy over all epochs, each read at the epoch's end with the labels it was trained "
-            "on; of runs that went through all of their epochs",
+            f"The mean of training accuracy over all epochs, {_when(experiments)}; of runs that went through all of them",
             "A seed whose loss is not a number has diverged: it stops there, is counted so, and is in no mean",
             "Gains are over the same optimizer without EGD: the paper's from its one run, ours of medians",
             *pooled(listed),
         ),
         records=tuple(map(_record, listed)),
     )
+
+
+def _when(experiments: Sequence[Experiment]) -> str:
+    """When the accuracies of the table are read."""
+    ways = {
+        "after": "read at the end of each with the labels it was trained on",
+        "during": "read during each, of every batch before its own step",
+    }
+    return "; ".join(ways[when] for when in dict.fromkeys(each.training.accuracy for each in experiments))
 
 
 def finals_table(plan: TablePlan, gathered: Gathered) -> Table:

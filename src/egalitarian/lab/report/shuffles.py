@@ -18,7 +18,7 @@ from egalitarian.lab.spec import Experiment
 LETTERS = 16
 """That fit beside a panel, from bottom to top."""
 CAPTION = (
-    "Training accuracy at the end of every epoch, with the labels it was trained on: the median over seeds, with the "
+    "Training accuracy by epoch, with the labels it was trained on: the median over seeds, with the "
     "middle half of them as a band. All labels are shuffled before the epochs with a dotted line. Each column is one "
     "optimizer, with and without EGD."
 )

@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 grok: $(STAMP)   ## set up if needed, then watch networks grok: curves, a table, a picture (a minute and a half)
 	$(VENV)/bin/egalitarian grok
 
-test: $(STAMP)   ## set up if needed, then the default tests (about three minutes on two cores)
+test: $(STAMP)   ## set up if needed, then the default tests (about four minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: $(STAMP)  ## the long tests: inductor, installation, the paper's EGD on three seeds (some minutes)

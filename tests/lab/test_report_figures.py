@@ -198,7 +198,11 @@ def test_shuffled_labels_have_a_panel_for_each_optimizer_and_a_line_where_they_c
     assert list(drawn.lines[0].get_ydata()) == pytest.approx([epoch % 25 / 25 for epoch in range(100)]), "no epoch left out"
     assert [line.get_xdata()[0] for line in drawn.lines[1:]] == [26, 51, 76]
     assert texts(figure).count("not run") == 5
-    assert legend_of(figure) == ["Adam", "labels shuffled"]
+    assert [label.partition(" (")[0] for label in legend_of(figure)] == [
+        "the optimizer alone",
+        "with EGD",
+        "labels shuffled",
+    ]
 
 
 @pytest.mark.parametrize("draw", [draw_learning, draw_shuffles])

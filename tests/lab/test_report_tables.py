@@ -156,6 +156,16 @@ def test_a_method_that_fails_half_of_the_time_is_left_out_of_the_average(tmp_pat
     assert gain.spread == (10.0, 10.0)
 
 
+def test_a_baseline_that_fails_half_of_the_time_says_nothing_of_gains(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, crossed in enumerate([100, None, None]):
+        write_run(store, "addition-97", "sgd", seed, crossed)
+        write_run(store, "addition-97", "egd", seed, 10)
+    gain = average_gain(gather(store), Gain(name="x", title="x", methods=("egd",)), ["addition-97"])
+    assert (gain.epochs, gain.seconds) == (None, None)
+    assert gain.left_out == {"addition-97": "half of the seeds or more do not pass"}
+
+
 def test_the_papers_own_averages_follow_from_its_tables() -> None:
     """That ours are made as the paper's are: its claims, put through the same definition, give its Table 5."""
     plan = next(table for table in load_contents().tables if table.kind == "gains")

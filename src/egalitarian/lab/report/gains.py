@@ -97,7 +97,10 @@ def _task(gathered: Gathered, plan: Gain, experiment: str) -> Task:
     found = {method: gathered.of(experiment, method) for method in plan.methods}
     methods = {method: seeds for method, seeds in found.items() if seeds}
     best = _best({method: estimate(seeds) for method, seeds in methods.items()})
-    epochs = None if best is None else ratio(estimate(baseline).settled, estimate(methods[best]).settled)
+    plain = estimate(baseline).settled
+    if best is None or plain is None or plain.sign:  # a bound is one of the budget, and would be the average's largest part
+        return Task(baseline, methods, best, None, None)
+    epochs = ratio(plain, estimate(methods[best]).settled)
     return Task(baseline, methods, best, epochs, _fastest(baseline, list(methods.values())))
 
 

@@ -132,9 +132,15 @@ def band(curves: pd.DataFrame, seeds: Sequence[Summary], measure: str, *, hold: 
 
 
 def _quartiles(values: Array) -> Array:
-    """(3, epochs) from (seeds, epochs), of what is finite; NaN where nothing is."""
+    """(3, epochs) from (seeds, epochs), of what is finite; NaN where nothing is.
+
+    Each is some seed's value: where half of the seeds have learnt and half have not, nobody is between.
+    """
     columns = [column[np.isfinite(column)] for column in values.T]
-    rows = [np.quantile(column, (0.25, 0.5, 0.75)) if len(column) else np.full(3, np.nan) for column in columns]
+    rows = [
+        np.quantile(column, (0.25, 0.5, 0.75), method="inverted_cdf") if len(column) else np.full(3, np.nan)
+        for column in columns
+    ]
     return np.array(rows, dtype=float).reshape(-1, 3).T
 
 

@@ -11,10 +11,11 @@ from matplotlib.lines import Line2D
 
 from egalitarian.lab.report.contents import changing
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import band, draw_band, labels, legend, look, new_figure, note, present
+from egalitarian.lab.report.lines import LOOKS, band, draw_band, legend, new_figure, note, present
 from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
+PLAIN, TRANSFORMED = LOOKS["adam"].colour, LOOKS["adam-egd"].colour
 LETTERS = 16
 """That fit beside a panel, from bottom to top."""
 CAPTION = (
@@ -31,17 +32,20 @@ def draw_shuffles(gathered: Gathered, experiments: Sequence[Experiment], methods
     axes = figure.subplots(len(experiments), len(columns), sharex="row", sharey=True, squeeze=False)
     for row, experiment in zip(axes, experiments, strict=True):
         for axis, own in zip(row, columns, strict=True):
-            _panel(axis, gathered, experiment, own, methods)
+            _panel(axis, gathered, experiment, own)
         row[0].set_ylabel(textwrap.fill(experiment.title.rpartition(", ")[2], LETTERS))
     figure.supylabel("training accuracy", fontsize="medium")
     for axis, own in zip(axes[0], columns, strict=True):
         axis.set_title(next(each.methods[own[0]].title for each in experiments if own[0] in each.methods))
     for axis in axes[-1]:
         axis.set_xlabel("epoch")
+    for_itself = Line2D([], [], color=PLAIN, label="the optimizer alone (band: middle half of seeds)")
     legend(
         figure,
-        labels(gathered, experiments, methods),
+        {},
         methods,
+        for_itself,
+        Line2D([], [], color=TRANSFORMED, label="with EGD"),
         Line2D([], [], color="0.5", linewidth=0.7, linestyle=":", label="labels shuffled"),
     )
     return figure
@@ -57,11 +61,12 @@ def by_optimizer(experiments: Sequence[Experiment], methods: Sequence[str]) -> l
     return list(columns.values())
 
 
-def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, own: Sequence[str], methods: Sequence[str]) -> None:
+def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, own: Sequence[str]) -> None:
     shown = present(gathered, experiment, own)
     for method in shown:
         curves, seeds = gathered.curves_of(experiment.name, method), gathered.of(experiment.name, method)
-        draw_band(axis, band(curves, seeds, "train_accuracy"), look(method, methods).colour, thin=False, linewidth=1.1)
+        colour = TRANSFORMED if experiment.method(method).transform else PLAIN
+        draw_band(axis, band(curves, seeds, "train_accuracy"), colour, thin=False, linewidth=1.1)
     for epoch in changing(experiment):
         axis.axvline(epoch + 1, color="0.5", linewidth=0.7, linestyle=":")
     if not shown:

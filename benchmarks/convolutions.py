@@ -10,9 +10,9 @@ from collections.abc import Callable
 from datetime import date
 
 import torch
+from timing import graph_ms
 from torch import Tensor
 from torch.nn import functional as F
-from triton_trial import graph_ms
 
 from egalitarian.lab import catalog
 from egalitarian.lab.models import cnn
@@ -52,6 +52,8 @@ def one_by_one(model: cnn.CNN, *, last: bool, kernels: bool) -> Forward:
 
 
 def main() -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("a GPU must be there, got none: this compares what runs on one")
     experiment = catalog.load("cifar-shuffle-1")
     model, task, batch = experiment.model, experiment.task, experiment.training.batch
     assert isinstance(model, cnn.CNN)

@@ -9,7 +9,7 @@ import platform
 from datetime import date
 
 import torch
-from triton_trial import graph_ms
+from timing import graph_ms
 
 from egalitarian import products
 
@@ -17,6 +17,8 @@ RTOL = 1e-6
 
 
 def main() -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("a GPU must be there, got none: this compares what runs on one")
     versions = f"torch {torch.__version__.split('+')[0]}, Python {platform.python_version()}"
     print("# Inverse roots of small Gram matrices: one kernel, or a launch per product\n")
     print(f"{torch.cuda.get_device_name()}, {versions}, {date.today()}; medians of 15 turns, inside CUDA graphs.\n")

@@ -9,13 +9,12 @@ a whole chain of products, its matrices in fast memory, as one launch. Both agai
 from __future__ import annotations
 
 import platform
-import statistics
-from collections.abc import Callable
 from datetime import date
 
 import torch
 import triton
 import triton.language as tl
+from timing import graph_ms
 
 CHAIN = 12
 """Products in a row, as a few quintics make them."""
@@ -70,28 +69,6 @@ def resident(A, B, n, steps, BLOCK: tl.constexpr, DEPTH: tl.constexpr, PRECISION
                 place = start + i[:, None] * n + j[None, :]
                 tl.store(target + place, 1.5 * tl.load(source + place, inside, 0.0) - 0.5 * total, inside)
         tl.debug_barrier()
-
-
-def graph_ms(run: Callable[[], object], turns: int = 15, inside: int = 5) -> float:
-    """Of one call of `run`, median, in a CUDA graph of five."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(inside):
-            run()
-    times = []
-    for _ in range(turns):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / inside)
-    return statistics.median(times)
 
 
 def best(kernel: str, shape: tuple[int, int], dtype: torch.dtype, precision: str) -> tuple[float, str, float]:

@@ -145,8 +145,16 @@ def test_a_run_that_is_long_for_its_failure_has_no_say_on_the_end_but_the_first_
     write_run(store, "mnist", "adamw", 1)
     for seed in range(3):
         write_run(store, "mnist", "grokfast-ema", seed)
-    finals = {method: final_accuracy(gather(store).of("mnist", method)).n for method in ("egd", "adamw", "grokfast-ema")}
-    assert finals == {"egd": 1, "adamw": 0, "grokfast-ema": 3}
+    budget = catalog.load("mnist").method("egd-rsvd-16").epochs
+    write_run(store, "mnist", "egd-rsvd-16", 0, 6)
+    write_run(store, "mnist", "egd-rsvd-16", 1, budget - 2, epochs=budget)
+    write_run(store, "mnist", "egd-rsvd-16", 2, 6, epochs=budget)
+    write_run(store, "mnist", "egd-rsvd-8", 0)
+    write_run(store, "mnist", "egd-rsvd-8", 1)
+    write_run(store, "mnist", "egd-rsvd-8", 2, 6, epochs=40, diverged=True)
+    methods = ("egd", "adamw", "grokfast-ema", "egd-rsvd-16", "egd-rsvd-8")
+    finals = {method: final_accuracy(gather(store).of("mnist", method)).n for method in methods}
+    assert finals == {"egd": 1, "adamw": 0, "grokfast-ema": 3, "egd-rsvd-16": 1, "egd-rsvd-8": 2}
 
 
 def accuracy(low: float, high: float, n: int = 3, diverged: int = 0, others: int = 0) -> Accuracy:
@@ -177,7 +185,7 @@ def test_one_full_length_run_can_agree_and_is_too_little_to_contradict() -> None
     kind, words = judge_final(0.919, one)
     assert (kind, words) == ("too few seeds", "too few seeds: 1 of full length; 0.4 points above the spread [91.0, 91.5]")
     assert judge_final(0.919, accuracy(0.910, 0.915, 3))[0] == "outside"
-    assert judge_final(0.919, Accuracy(0, 0, 8, None, None, None)) == ("not run", "not run: no full-length run")
+    assert judge_final(0.919, Accuracy(0, 0, 8, None, None, None)) == ("not run", "not run: none that was taken to the end")
 
 
 def test_the_cells_of_these_tables_are_judged(store: Store) -> None:

@@ -26,7 +26,7 @@ from egalitarian.lab.report.lines import LOOKS, band, legend, look, sparse
 from egalitarian.lab.report.shuffles import by_optimizer, draw_shuffles
 from egalitarian.lab.report.slim import slim
 from egalitarian.lab.report.spectra import draw_spectra, fan
-from egalitarian.lab.report.style import save
+from egalitarian.lab.report.style import save, styled
 from egalitarian.lab.report.trajectories import common_seed, draw_trajectories, project
 from egalitarian.lab.store import Store
 
@@ -233,6 +233,18 @@ def test_methods_the_lab_does_not_know_differ_however_many(count: int) -> None:
     methods = ["egd", "column-norm", *(f"own-{place}" for place in range(count))]
     assert len({look(method, methods).colour for method in methods}) == len(methods)
     assert look("own-0", methods).marker != look("own-1", methods).marker
+    alike = ["sgd", "adam", "adamw", "egd-rsvd-40", "egd-rsvd-128", *methods]
+    assert len({look(method, alike).colour for method in alike}) == len(alike)
+
+
+@styled
+def test_a_legend_stays_within_its_figure_however_long_its_words() -> None:
+    figure = Figure(figsize=(4, 3), layout="constrained")
+    legend(figure, {"first": "word " * 40, "second": "short"}, ["first", "second"])
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width
 
 
 def test_the_legend_has_the_colours_of_the_lines() -> None:

@@ -173,6 +173,22 @@ def test_no_point_gets_more_than_a_multiple_of_the_best_before_it() -> None:
 # scores
 
 
+@pytest.mark.parametrize("first", [(20, 250), (10, 125)])
+def test_a_cut_that_the_best_was_never_under_decides_nothing(first: tuple[int, int]) -> None:
+    """Two points of which one is twice as fast on every seed, whichever is tried first."""
+    slow, fast = (20, 20, 20, 250), (10, 10, 10, 125)
+    middle, others = (slow, fast) if first == (20, 250) else (fast, slow)
+
+    def trial(place: Place, budget: int) -> Point:
+        crossed = [one if one < budget else None for one in (middle if place == (0, 0) else others)]
+        return Point(place, 1.0, 1.0, budget, tuple(seed(one, number=number) for number, one in enumerate(crossed)))
+
+    search = Search(family(size=3, moves=0, budget=300, cut=5.0))
+    search.run(trial)
+    assert search.best is not None
+    assert [one.crossed for one in search.best.seeds] == list(fast)
+
+
 def test_failures_count_first_then_the_median_and_a_failure_is_infinite() -> None:
     assert point(5, 9, 7).median == 7
     assert point(5, None, 7).median == 7
@@ -218,11 +234,13 @@ def test_epochs_that_a_diverged_seed_lacks_count_as_nothing() -> None:
 def test_what_a_file_says_is_known_for_its_runs_and_its_budget() -> None:
     passed, failed = point(3, 4), Point((1, 0), 1.0, 1.0, 100, (seed(None, number=7),))
     known = Known({"points": [passed.plain(), failed.plain()], "fresh": [seed(5, number=9).plain()]})
-    assert known.point(["id-0", "id-1"], 50) == passed.seeds  # both passed before
-    assert known.point(["id-0", "id-1"], 4) is None
-    assert known.point(["id-0"], 100) is None
-    assert known.point(["id-7"], 100) == failed.seeds
-    assert known.point(["id-7"], 50) is None
+    assert known.point(["id-0", "id-1"], 50, 50) == (50, passed.seeds)  # both passed before
+    assert known.point(["id-0", "id-1"], 4, 50) is None
+    assert known.point(["id-0"], 100, 100) is None
+    assert known.point(["id-7"], 100, 100) == (100, failed.seeds)
+    assert known.point(["id-7"], 50, 100) == (100, failed.seeds)  # it was tried for longer
+    assert known.point(["id-7"], 50, 99) is None
+    assert known.point(["id-7"], 150, 200) is None
     assert known.fresh(["id-9"]) == (seed(5, number=9),)
     assert known.fresh(["id-8"]) is None
     assert Known().fresh([]) is None

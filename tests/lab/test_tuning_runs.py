@@ -29,6 +29,8 @@ from egalitarian.lab.tuning.work import tune
 
 CHANGES = (*PARITY, *GROKS, "measure.threshold=0.9", "measure.past=3", "epochs=9")
 METHODS = ("egd", "sgd")
+HERE = {"hardware": "a machine", "when": "2026-11-15"}
+EMPTY: dict[str, Any] = {"complete": False, "points": [], "fresh": [], "environment": HERE}
 PLAN = """
 [all]
 size = 3
@@ -77,10 +79,11 @@ def done(
     changes: Sequence[str] = CHANGES,
 ) -> dict[str, Any]:
     """The family tuned in a folder, as its file has it."""
-    results = Results(folder / "results", family, catalog.load(family.experiment, changes), replace=replace)
+    experiment = catalog.load(family.experiment, changes)
+    results = Results(folder / "results", family, experiment, replace=replace, methods=tuple(methods))
     workshop = Workshop(Store(folder / "runs"), CPU, listener or Silent(), deadline)
     try:
-        tune(family, methods, changes, workshop, results, {"hardware": "a machine", "when": "2026-11-15"})
+        tune(family, methods, changes, workshop, results, HERE)
     finally:
         found = read_results(results.path) if results.path.exists() else {}
     return found
@@ -249,12 +252,34 @@ def test_when_time_is_over_nothing_is_begun(tmp_path: Path, family: Family) -> N
 
 
 def test_a_fuller_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path, family: Family) -> None:
-    full = done(tmp_path, family.replace(no_decay=True), ["egd"])
+    full = done(tmp_path, family.replace(size=5), ["egd"])
     assert lasting(done(tmp_path, family.replace(moves=0), ["egd"])) == lasting(full)
-    assert list(done(tmp_path, family, ["sgd"])["methods"]) == ["egd", "sgd"]  # beside each other
+    both = done(tmp_path, family, ["sgd"])
+    assert list(both["methods"]) == ["egd", "sgd"]  # beside each other
     fewer = done(tmp_path, family.replace(moves=0), ["egd"], replace=True)
     assert len(fewer["methods"]["egd"]["points"]) == 9
-    assert list(fewer["methods"]) == ["egd"]
+    assert fewer["methods"]["sgd"] == both["methods"]["sgd"], "it was not asked for"
+
+
+def test_a_method_tuned_by_other_rules_is_not_taken_for_one_of_now(tmp_path: Path, family: Family) -> None:
+    done(tmp_path, family, ["egd"])
+    for other, said in (
+        (family.replace(tuning_seeds=(6, 7, 8)), r"egd's tuning_seeds \[6, 7, 8\], got \[6, 7\]"),
+        (family.replace(cut=5.0), r"egd's cut 5.0, got 2.0"),
+    ):
+        with pytest.raises(SpecError, match=rf"must be of {said}; name another --out, or --replace it"):
+            done(tmp_path, other, ["egd"])
+        assert list(done(tmp_path, other, ["sgd"])["methods"]) == ["egd", "sgd"]
+        shutil.rmtree(tmp_path / "results")
+        done(tmp_path, family, ["egd"])
+    again = done(tmp_path, family.replace(tuning_seeds=(6, 7, 8)), ["egd"], replace=True)
+    assert again["methods"]["egd"]["tuning_seeds"] == [6, 7, 8]
+
+
+def test_what_a_plan_says_of_the_family_is_what_the_file_says(tmp_path: Path, family: Family) -> None:
+    assert done(tmp_path, family)["plain"] == family.plain
+    other = next(method for method in METHODS if method != family.plain)
+    assert done(tmp_path, family.replace(plain=other))["plain"] == other
 
 
 def test_a_file_of_something_else_is_not_touched(tmp_path: Path, family: Family) -> None:
@@ -395,7 +420,7 @@ def test_the_experiment_with_a_validation_split_trains() -> None:
 def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path) -> None:
     family = next(iter(load_plan().values()))
     experiment = catalog.load(family.experiment, added=family.added)
-    Results(tmp_path, family, experiment).put(next(iter(family.methods)), {"complete": False, "points": [], "fresh": []})
+    Results(tmp_path, family, experiment).put(next(iter(family.methods)), EMPTY)
     for other in (
         experiment.replace(measure=experiment.measure.replace(threshold=0.5)),
         experiment.replace(methods={name: each.replace(epochs=7) for name, each in experiment.methods.items()}),
@@ -409,9 +434,8 @@ def test_processes_at_different_methods_share_a_file(tmp_path: Path) -> None:
     experiment = catalog.load(family.experiment, added=family.added)
     first, second = list(family.methods)[:2]
     one, other = Results(tmp_path, family, experiment), Results(tmp_path, family, experiment)
-    entry = {"complete": False, "points": [], "fresh": []}
-    one.put(first, entry)
-    other.put(second, entry)
-    one.put(first, {**entry, "complete": True})
+    one.put(first, EMPTY)
+    other.put(second, EMPTY)
+    one.put(first, {**EMPTY, "complete": True})
     found = read_results(one.path)["methods"]
     assert {name: each["complete"] for name, each in found.items()} == {first: True, second: False}

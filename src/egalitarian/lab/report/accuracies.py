@@ -51,13 +51,13 @@ class Accuracy:
 def final_accuracy(seeds: Sequence[Summary]) -> Accuracy:
     """Test accuracy after the last epoch; the spread is that of the last tenth of the epochs, over all full-length runs.
 
-    Where some stopped past the threshold, one that never passed it is of full length by failing. It does not count, unless
-    it is the first seed, which is taken to the end whatever it does.
+    Where some stopped past the threshold, one that did not pass it, or only at the very end, is of full length by that. It
+    does not count, unless it is the first seed, which is taken to the end whatever it does.
     """
     full = [seed for seed in seeds if seed.full]
-    if any(seed.crossed is not None and not seed.full for seed in seeds):
+    if any(seed.crossed is not None and not seed.full and not seed.diverged for seed in seeds):
         first = min(seed.seed for seed in seeds)
-        full = [seed for seed in full if seed.crossed is not None or seed.seed == first]
+        full = [seed for seed in full if seed.extended or seed.seed == first]
     return _accuracy(seeds, {seed.seed: _end(seed) for seed in full})
 
 

@@ -29,9 +29,9 @@ from egalitarian.lab.spec import Experiment
 
 CAPTION = (
     "Test accuracy (solid) and training accuracy (dashed): the median over seeds, with the middle half of them as a band. "
-    "A seed stops soon after it passes the threshold (dotted) and counts at its last value from then on; a line ends when "
-    "half of the seeds have stopped. The mark is the median epoch of passing (the axis counts from 1). Where not all seeds "
-    "of a method pass, the panel says how many do."
+    "A seed stops soon after it passes the threshold (dotted, where there is one) and counts at its last value from then "
+    "on; a line ends when half of the seeds have stopped. The mark is the median epoch of passing (the axis is from 1 on). "
+    "Where not all seeds of a method pass, the panel says how many do."
 )
 
 

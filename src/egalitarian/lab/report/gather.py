@@ -50,6 +50,8 @@ class Summary:
     platform: Platform | None
     full: bool = False
     """Whether it went through its whole budget, past the threshold or not, and did not diverge."""
+    extended: bool = False
+    """Whether it went on for longer than runs do that have passed."""
     diverged: bool = False
     """At its end; a run may have passed before."""
     end: tuple[float, float] | None = None
@@ -57,8 +59,8 @@ class Summary:
     mean_train_accuracy: float | None = None
     """Over all epochs."""
     seconds: float | None = None
+    """Its share of the time it took, training and measuring."""
     sittings: tuple[Sitting, ...] = ()
-    """Its share of the time it took, training and measuring, by device."""
     differs: str = ""
     """A variant's differences from the catalogue; empty for a run that counts."""
 
@@ -192,6 +194,7 @@ def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Re
             best_test_accuracy=reading.best_test_accuracy,
             platform=reading.platform,
             full=reading.epochs >= budget and not reading.diverged,
+            extended=reading.crossed is not None and reading.epochs > reading.crossed + 1 + told["measure"]["past"],
             diverged=reading.diverged,
             end=reading.end,
             mean_train_accuracy=reading.mean_train_accuracy,

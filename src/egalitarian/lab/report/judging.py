@@ -77,7 +77,7 @@ def judge_mean(paper: float, found: Accuracy) -> Judged:
 def judge_final(paper: float, found: Accuracy) -> Judged:
     """Of an accuracy at a run's end: one full-length run can agree with the paper, and is too little to contradict it."""
     if not found.n + found.diverged:
-        return "not run", "not run: no full-length run"
+        return "not run", "not run: none that was taken to the end"
     kind, told = _between(paper, found)
     if kind == "outside" and found.n + found.diverged < FEWEST:
         return "too few seeds", f"too few seeds: {found.n} of full length; {told.removeprefix('outside: ')}"

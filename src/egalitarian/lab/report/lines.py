@@ -25,8 +25,8 @@ SPARSE = 25
 """Points per decade of a band's edges: bands are not simplified by the SVG writer, lines are."""
 
 
-LETTER = 0.05
-"""Inches, of a legend's average letter."""
+LETTER, KEY = 0.05, 0.5
+"""Inches, of a legend's average letter, and of the line before it."""
 
 
 TALL = 8
@@ -86,15 +86,22 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def look(method: str, methods: Sequence[str]) -> Look:
-    """Of a method among those of a figure. Those the lab does not know take the colours that are left, or, where these are
-    too few, a scale from dark to light."""
-    if method in LOOKS:
-        return LOOKS[method]
-    others = [name for name in methods if name not in LOOKS]
-    taken = {LOOKS[name].colour for name in methods if name in LOOKS}
+    """Of a method among those of a figure.
+
+    Those the lab does not know, or whose colour an earlier one has, take the colours that are left, or, where these are too
+    few, a scale from dark to light.
+    """
+    known: dict[str, Look] = {}
+    for name in methods:
+        if name in LOOKS and LOOKS[name].colour not in {other.colour for other in known.values()}:
+            known[name] = LOOKS[name]
+    if method in known:
+        return known[method]
+    others = [name for name in methods if name not in known]
+    taken = {drawn.colour for drawn in known.values()}
     colours = [colour for colour in CYCLE if colour not in taken]
     if len(colours) < len(others):
-        colours = [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 0.92, len(others)))]
+        colours = [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0.12, 0.92, len(others)))]
     place = others.index(method)
     return Look(colours[place], MARKERS[place % len(MARKERS)])
 
@@ -214,8 +221,11 @@ def legend(figure: Figure, titles: Mapping[str, str], methods: Sequence[str], *m
     lengths = [len(str(handle.get_label())) for handle in handles]
     if len(lengths) > TALL and _columns(lengths, figure.get_figwidth()) == 1:
         figure.set_figwidth(WIDTH)
+    for handle in handles:
+        handle.set_label(textwrap.fill(str(handle.get_label()), int((figure.get_figwidth() - KEY) / LETTER)))
     columns = _columns(lengths, figure.get_figwidth())
-    figure.set_figheight(figure.get_figheight() + 0.15 * -(-len(handles) // columns))
+    lines = sum(1 + str(handle.get_label()).count("\n") for handle in handles)
+    figure.set_figheight(figure.get_figheight() + 0.15 * -(-lines // columns))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, columnspacing=1.2, handlelength=2)
 
 
@@ -223,7 +233,7 @@ def _columns(lengths: Sequence[int], width: float) -> int:
     """As many columns as fit, for labels of so many letters, filled one column after the other."""
     for columns in range(len(lengths), 1, -1):
         longest = [max(part) for part in np.array_split(lengths, columns)]
-        if sum(LETTER * length + 0.5 for length in longest) <= width:
+        if sum(LETTER * length + KEY for length in longest) <= width:
             return columns
     return 1
 

@@ -65,7 +65,7 @@ def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]
     compared = [verdict for verdict in verdicts if verdict.compared]
     spent = tuple(_spent(_label(plan), plan.experiments, gathered) for plan in contents.tables if plan.runs)
     numbered = {name for plan in contents.tables if plan.runs and plan.number for name in plan.experiments}
-    spent += (_spent(ALL, numbered, gathered),)
+    spent += () if gathered.named else (_spent(ALL, numbered, gathered),)
     few = tuple(_few(contents, gathered))
     return Overview(_counts(contents, gathered, compared, spent, few), _reasons(compared), few, spent)
 
@@ -80,7 +80,7 @@ def _counts(
         if cells or (cost is not None and cost.runs):
             records.append(_count(_label(plan), cells, _seeds(plan, gathered) if plan.runs else "", cost))
     own = [verdict for verdict in verdicts if not verdict.aside]
-    records.append(_count(ALL, own, "", costs[ALL]))
+    records.append(_count(ALL, own, "", costs.get(ALL)))
     return Table(
         name="summary",
         title="Cells of the paper's tables",
@@ -95,7 +95,8 @@ def _counts(
             "counted",
             f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
             "Time: while at least one of the table's stored runs was in training or measured, ours that are not in the "
-            "paper among them; tables that were trained at the same time each count it, all of them together once",
+            "paper among them; tables that were trained at the same time each count it, all of them together once; so does "
+            "the work of several GPUs or machines",
             *(
                 f"{each.table}: {each.untimed} of {each.runs} runs have no stored times"
                 for each in spent

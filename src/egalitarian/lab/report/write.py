@@ -180,7 +180,9 @@ class _Writing:
         if plan.kind == "toy":
             return self._toy(plan)
         draw, caption = KINDS[plan.kind]
-        figure = draw(self.gathered, self.gathered.named_in(plan.experiments), plan.methods)
+        experiments = self.gathered.named_in(plan.experiments)
+        run = [method for method in plan.methods if any(self.gathered.of(each.name, method) for each in experiments)]
+        figure = draw(self.gathered, experiments, run or plan.methods)
         with tempfile.TemporaryDirectory(prefix=".figure-", dir=self.out) as folder:
             for file in save(figure, Path(folder) / plan.name):
                 slim(file)

@@ -56,7 +56,9 @@ class Job:
 
 def begin(job: Job) -> list[Results]:
     """Every family's file. What cannot work is told before anything is trained."""
-    every = [Results(job.out, family, _experiment(family, job), job.quick, job.replace) for family in job.families]
+    every = [
+        Results(job.out, family, _experiment(family, job), job.quick, job.replace, job.methods) for family in job.families
+    ]
     for family in job.families:
         prepare(family, family.only(job.methods), job.settings, Workshop(Store(job.runs), job.device))
     return every

@@ -95,13 +95,16 @@ class Known:
         self._points = {_ids(point["seeds"]): point for point in entry.get("points", ())}
         self._fresh: Sequence[Mapping[str, Any]] = entry.get("fresh", ())
 
-    def point(self, ids: Sequence[str], budget: int) -> tuple[Outcome, ...] | None:
-        """Of the runs with these ids, where it was said for this budget, or all passed within it."""
+    def point(self, ids: Sequence[str], budget: int, most: int) -> tuple[int, tuple[Outcome, ...]] | None:
+        """Of the runs with these ids, and the budget it was said for: this one or a longer, up to `most`, or any where all
+        passed within this."""
         found = self._points.get(tuple(ids))
         if found is None:
             return None
         passed = all(seed["crossed"] is not None and seed["crossed"] < budget for seed in found["seeds"])
-        return _outcomes(found["seeds"]) if passed or found["budget"] == budget else None
+        if not passed and not budget <= found["budget"] <= most:
+            return None
+        return budget if passed else found["budget"], _outcomes(found["seeds"])
 
     def fresh(self, ids: Sequence[str]) -> tuple[Outcome, ...] | None:
         return _outcomes(self._fresh) if self._fresh and _ids(self._fresh) == tuple(ids) else None

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
@@ -19,9 +19,17 @@ class Results:
     """One family's file. Methods are kept side by side; a fuller one is only replaced when that is asked for."""
 
     def __init__(
-        self, folder: Path, family: Family, experiment: Experiment, quick: bool = False, replace: bool = False
+        self,
+        folder: Path,
+        family: Family,
+        experiment: Experiment,
+        quick: bool = False,
+        replace: bool = False,
+        methods: tuple[str, ...] = (),
     ) -> None:
-        self._family, self._replace = family, replace
+        self._family = family
+        asked = family.only(methods)
+        self._replaced = set(asked) if replace else set()
         self._about = {
             "family": family.name,
             "experiment": experiment.name,
@@ -34,10 +42,15 @@ class Results:
             "quick": quick,
         }
         self.path = folder / f"tuned-{family.name}{apart(self._about)}.json"
-        self._found = read_results(self.path) if self.path.exists() else {}
         self._kept: set[str] = set()
-        self._check()
-        self.methods: dict[str, Any] = {} if replace else dict(self._found.get("methods", {}))
+        found = read_results(self.path) if self.path.exists() else {}
+        other = next((what for what in SAME if found and found.get(what) != self._about[what]), None)
+        if other is not None and not replace:
+            self._refuse(other, self._about[other], found.get(other))
+        self._others_stay = other is None
+        self.methods: dict[str, Any] = dict(found.get("methods", {})) if self._others_stay else {}
+        for method in set(asked) & set(self.methods) - self._replaced:
+            self._check(method, self.methods[method])
 
     @property
     def complete(self) -> bool:
@@ -51,37 +64,66 @@ class Results:
 
     def known(self, method: str) -> dict[str, Any] | None:
         """What the file says of a method."""
-        found: dict[str, Any] | None = self.methods.get(method)
+        found: dict[str, Any] | None = None if method in self._replaced else self.methods.get(method)
         return found
 
     def put(self, method: str, entry: dict[str, Any]) -> None:
         """Writes it down, unless the file has more of it. Another process may be at other methods."""
         self._kept.discard(method)
         with alone(self.path.parent):
-            if self.path.exists() and not self._replace:
+            if self.path.exists() and self._others_stay:
                 self.methods = read_results(self.path)["methods"]
-            if not self._replace and method in self.methods and fullness(entry) < fullness(self.methods[method]):
+            self._others_stay = True  # from now on the file is ours
+            earlier = None if method in self._replaced else self.methods.get(method)
+            if earlier is not None and fullness(entry) < fullness(earlier):
                 self._kept.add(method)
                 return
-            if lasting(self.methods.get(method, {})) == lasting(entry):
-                return  # where and when it was trained stays
+            if earlier is not None and lasting(entry) == lasting(earlier):
+                entry = {**entry, "environment": earlier["environment"]}  # nothing was found here
             self.methods[method] = entry
             order = [name for name in self._family.methods if name in self.methods]
             methods = {name: self.methods[name] for name in (*order, *(set(self.methods) - set(order)))}
             write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
 
-    def _check(self) -> None:
-        for what in ("experiment", "changes", "score", "threshold", "budgets"):
-            if self._found and not self._replace and self._found.get(what) != self._about[what]:
-                raise SpecError(
-                    f"{self.path} must be of {what} {self._about[what]!r}, got {self._found.get(what)!r}; name another "
-                    f"--out, or --replace it"
-                )
+    def _check(self, method: str, entry: Mapping[str, Any]) -> None:
+        """That a method was tuned by the rules of now; how far a search goes may differ."""
+        for what, now in rules_of(self._family).items():
+            then = entry.get(what)
+            if isinstance(now, dict) and isinstance(then, dict):
+                rule = next((rule for rule in now if rule not in ("size", "moves") and then.get(rule) != now[rule]), None)
+                if rule is not None:
+                    self._refuse(f"{method}'s {rule}", now[rule], then.get(rule))
+            elif then != now:
+                self._refuse(f"{method}'s {what}", now, then)
+
+    def _refuse(self, what: str, now: object, then: object) -> NoReturn:
+        raise SpecError(f"{self.path} must be of {what} {now!r}, got {then!r}; name another --out, or --replace it")
+
+
+SAME = ("experiment", "changes", "score", "threshold", "budgets")
+"""What a file's methods share."""
+RANK = "failures, then the median"
+"""How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
+
+
+def rules_of(family: Family) -> dict[str, Any]:
+    """All that methods must share to be compared."""
+    rules = ("size", "moves", "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
+    return {
+        "rules": {**{rule: getattr(family, rule) for rule in rules}, "rank": RANK},
+        "tuning_seeds": list(family.tuning_seeds),
+        "fresh_seeds": list(family.fresh_seeds),
+    }
 
 
 def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
     """All but where, when and how long it was trained."""
     return {key: value for key, value in entry.items() if key not in ("seconds", "environment")}
+
+
+def where_and_when(entry: Mapping[str, Any]) -> str:
+    """A method was tuned."""
+    return f"{entry['environment']['hardware']}, {entry['environment']['when'][:10]}"
 
 
 def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
@@ -102,6 +144,7 @@ def read_results(path: Path) -> dict[str, Any]:
             raise TypeError("methods")
         for entry in found["methods"].values():
             fullness(entry)
+            where_and_when(entry)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise SpecError(
             f"{path} must be as `egalitarian tune` wrote it, got {type(error).__name__}: {error}; move it away"

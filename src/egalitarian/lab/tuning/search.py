@@ -67,5 +67,14 @@ class Search:
     def _fill(self, window: Window, trial: Trial, keep: Callable[[], object]) -> None:
         for place in window.places():
             if place not in self.points:
-                self.points[place] = trial(place, self.budget)
+                self.points[place] = self._tried(place, trial)
                 keep()
+
+    def _tried(self, place: Place, trial: Trial) -> Point:
+        """A point that failed for having been cut short, and is otherwise as fast as the best, is tried to the end: a cut
+        that the best itself was never under would decide by the order of trying."""
+        best, budget = self.best, self.budget
+        found = trial(place, budget)
+        if best is None or budget == self.family.budget or not found.failed or found.median > best.median:
+            return found
+        return trial(place, self.family.budget)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from egalitarian.lab.report.counts import NOTHING, Count, ratio, times
 from egalitarian.lab.report.statistics import median_and_range, quantile
+from egalitarian.lab.tuning.results import where_and_when
 
 Entry = Mapping[str, Any]
 HEAD = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")
@@ -89,7 +90,7 @@ def _median(entry: Entry) -> Count:
 def about(results: Mapping[str, Any]) -> str:
     """What must be known to read a family's lines."""
     entries = list(results["methods"].values())
-    rules, first = entries[0]["rules"], entries[0]
+    rules = entries[0]["rules"]
     sides = sorted({entry["rules"]["size"] for entry in entries})
     window = " and ".join(f"{side} x {side}" for side in sides) + (" and no decay" if rules["no_decay"] else "")
     if results["score"] == "epochs":
@@ -99,8 +100,8 @@ def about(results: Mapping[str, Any]) -> str:
     else:
         chosen = "chosen by the mean training accuracy over the epochs"
         counted = "fresh seeds: mean training accuracy over the epochs, median (range)"
-    seeds = ", ".join(_counted(len(first[f"{kind}_seeds"]), f"{kind} seed") for kind in ("tuning", "fresh"))
-    where = sorted({f"{entry['environment']['hardware']}, {entry['environment']['when'][:10]}" for entry in entries})
+    seeds = ", ".join(_how_many(entries, kind) for kind in ("tuning", "fresh"))
+    where = sorted({where_and_when(entry) for entry in entries})
     minutes = sum(entry["seconds"] for entry in entries) / 60
     steps = f"steps of {rules['lr_factor']:g} in lr and {rules['decay_factor']:g} in decay"
     quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
@@ -108,6 +109,12 @@ def about(results: Mapping[str, Any]) -> str:
         f"{quick}`{results['experiment']}`, {window} windows, {steps}, {chosen}; {counted}. {seeds}. "
         f"{'; '.join(where)}; {minutes:.1f} minutes."
     )
+
+
+def _how_many(entries: Sequence[Entry], kind: str) -> str:
+    """Seeds of a kind; several numbers where a file's methods are of several plans."""
+    *few, most = sorted({len(entry[f"{kind}_seeds"]) for entry in entries})
+    return "".join(f"{number} and " for number in few) + _counted(most, f"{kind} seed")
 
 
 def markdown(found: Iterable[Mapping[str, Any]]) -> str:

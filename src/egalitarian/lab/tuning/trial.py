@@ -49,7 +49,7 @@ class Workshop:
             raise OutOfTime
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trials:
     """All runs of one method of one family."""
 
@@ -59,17 +59,19 @@ class Trials:
     """What a user changed for all methods."""
     workshop: Workshop
     known: Known = field(default_factory=Known)
+    seconds: float = 0.0
+    """That went into training."""
 
     def point(self, place: Place, budget: int) -> Point:
         """The tuning seeds at a place of the lattice, `budget` epochs at most; the choice reads the validation split."""
         lr, decay = self.settings(place)
         experiment = self.experiment(place, validation=True)
         runs = [Run(experiment, self.method, seed) for seed in self.family.tuning_seeds]
-        seeds = self.known.point([run.id for run in runs], budget)
-        if seeds is None:
+        known = self.known.point([run.id for run in runs], budget, self.family.budget)
+        if known is None:
             self.workshop.check_time()
-            seeds = self._until_all_are_seen(runs, budget)
-        return Point(place, lr, decay, budget, seeds)
+            known = budget, self._until_all_are_seen(runs, budget)
+        return Point(place, lr, decay, *known)
 
     def fresh(self, place: Place) -> tuple[Outcome, ...]:
         """The fresh seeds with the experiment's own budget: test accuracy counts, and nothing is set apart."""
@@ -124,8 +126,11 @@ class Trials:
 
     def _sweep(self, runs: Sequence[Run], stop: Stop, store: Store) -> None:
         seeds = [run.seed for run in runs]
-        workshop = self.workshop
-        sweep(runs[0].experiment, self.method, seeds, store, workshop.device, stop=stop, listener=workshop.listener)
+        workshop, begun = self.workshop, time.monotonic()
+        try:
+            sweep(runs[0].experiment, self.method, seeds, store, workshop.device, stop=stop, listener=workshop.listener)
+        finally:
+            self.seconds += time.monotonic() - begun
 
 
 def _set(axis: Axis, number: float, method: Method) -> Iterable[str]:

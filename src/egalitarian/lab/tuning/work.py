@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from egalitarian.lab.sweep import rehearse
 from egalitarian.lab.tuning.outcome import Known, Outcome, Point
 from egalitarian.lab.tuning.plan import Family
-from egalitarian.lab.tuning.results import Results
+from egalitarian.lab.tuning.results import Results, rules_of
 from egalitarian.lab.tuning.search import Search
 from egalitarian.lab.tuning.trial import Trials, Workshop
 from egalitarian.lab.tuning.window import Place, Window
@@ -29,27 +28,23 @@ class Work:
     environment: dict[str, Any]
     earlier: float = 0.0
     """Seconds that went into it before."""
-    begun: float = field(default_factory=time.monotonic)
     fresh: tuple[Outcome, ...] = ()
 
     def entry(self) -> dict[str, Any]:
         """All there is to know, as plain values."""
         family, best = self.trials.family, self.search.best
         tuned = family.methods[self.trials.method]
-        rules = ("size", "moves", "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
         return {
             "title": tuned.title,
             "complete": bool(self.fresh),
             "keys": {"lr": tuned.lr.key, "decay": tuned.decay.key},
-            "rules": {rule: getattr(family, rule) for rule in rules},
-            "tuning_seeds": list(family.tuning_seeds),
+            **rules_of(family),
             "windows": [self._corners(window) for window in self.search.path],
             "inside": self.search.inside,
             "best": None if best is None else self._best(best),
-            "fresh_seeds": list(family.fresh_seeds),
             "fresh": [seed.plain() for seed in self.fresh],
             "points": [point.plain() for point in self.search.points.values()],
-            "seconds": round(self.earlier + time.monotonic() - self.begun, 1),
+            "seconds": round(self.earlier + self.trials.seconds, 1),
             "environment": self.environment,
         }
 

@@ -222,7 +222,7 @@ def legend(figure: Figure, titles: Mapping[str, str], methods: Sequence[str], *m
     if len(lengths) > TALL and _columns(lengths, figure.get_figwidth()) == 1:
         figure.set_figwidth(WIDTH)
     for handle in handles:
-        handle.set_label(textwrap.fill(str(handle.get_label()), int((figure.get_figwidth() - KEY) / LETTER)))
+        handle.set_label(textwrap.fill(str(handle.get_label()), int(0.9 * (figure.get_figwidth() - KEY) / LETTER)))
     columns = _columns(lengths, figure.get_figwidth())
     lines = sum(1 + str(handle.get_label()).count("\n") for handle in handles)
     figure.set_figheight(figure.get_figheight() + 0.15 * -(-lines // columns))

@@ -191,8 +191,8 @@ def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Tab
 
 
 def known(value: float) -> str:
-    """A whole number; nothing where there is none."""
-    return "" if math.isnan(value) else f"{value:.0f}"
+    """A whole number, or two digits where it is small; nothing where there is none."""
+    return "" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
 def epochs_needed(runs: Sequence[Progress]) -> str:

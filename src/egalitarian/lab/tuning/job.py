@@ -67,7 +67,8 @@ def begin(job: Job) -> list[Results]:
 def show(job: Job, console: Console) -> None:
     """What the files say of every family."""
     for family in job.families:
-        finish(console, job.out, Results(job.out, family, _experiment(family, job), job.quick), job.order)
+        results = Results(job.out, family, _experiment(family, job), job.quick, methods=job.methods)
+        finish(console, job.out, results, job.order)
 
 
 def carry_out(job: Job, console: Console) -> bool:

@@ -15,6 +15,12 @@ from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tuning.plan import Family
 
 
+SAME = ("experiment", "changes", "score", "threshold", "budgets")
+"""What a file's methods share."""
+RANK = "failures, then the median"
+"""How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
+
+
 class Results:
     """One family's file. Methods are kept side by side; a fuller one is only replaced when that is asked for."""
 
@@ -98,12 +104,6 @@ class Results:
 
     def _refuse(self, what: str, now: object, then: object) -> NoReturn:
         raise SpecError(f"{self.path} must be of {what} {now!r}, got {then!r}; name another --out, or --replace it")
-
-
-SAME = ("experiment", "changes", "score", "threshold", "budgets")
-"""What a file's methods share."""
-RANK = "failures, then the median"
-"""How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
 
 
 def rules_of(family: Family) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tuning.plan import Family
 
-
 SAME = ("experiment", "changes", "score", "threshold", "budgets")
 """What a file's methods share."""
 RANK = "failures, then the median"

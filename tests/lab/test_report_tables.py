@@ -75,7 +75,7 @@ def test_times_carry_the_platform_they_are_from(contents: Contents, gathered: Ga
     assert re.fullmatch(rf"94\.4 / (4\.\d+|5\.?\d*) {letter}", ms)
     assert seconds.startswith("10.9 / 0.10")
     assert f"Our times, {letter}: NVIDIA H200, 4 seeds side by side" in found.notes
-    *_, other, _ = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside, tuned at 97")
+    *_, other, _ = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside (lr 3)")
     assert other[-1] != letter
 
 
@@ -87,11 +87,11 @@ def test_ours_stand_apart_and_what_is_not_run_is_said(contents: Contents, gather
         "Addition modulo 97: not in the paper, ours",
         "Addition modulo 127",
     ]
-    ours = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside, tuned at 97")
+    ours = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside (lr 3)")
     assert ours[1:5] == ("–", "4", "1/1", "– / 50.0×")
     assert row(found, "Addition modulo 79", "column norm")[2:5] == ("not run", "–", "11.7× / –")
     assert row(found, "Addition modulo 97", "column norm")[2:5] == ("> 5, unfinished", "0/1", "16.4× / –")
-    assert any(note.startswith("Ours that are not run on Addition modulo 97: SGD, tuned at 97;") for note in found.notes)
+    assert any(note.startswith("Ours that are not run on Addition modulo 97: SGD, better (lr 5);") for note in found.notes)
 
 
 def test_the_same_as_plain_numbers(contents: Contents, gathered: Gathered) -> None:

@@ -364,7 +364,11 @@ def test_the_command_tunes_shows_and_writes(command, tmp_path: Path) -> None:
     assert "EGD" in out
     assert "of 2" in out
     assert "tuned-tiny-changed.json" in out
-    text = (tmp_path / "results" / "tuned-changed.md").read_text()
+    assert "as the file had them" not in out
+    code, out, _ = command("tiny")
+    assert code == 0
+    assert "Nothing was left to train; to repeat it, name another --out." in out
+    text = (tmp_path / "tuned" / "tuned-changed.md").read_text()
     assert text.startswith("# Tuned fairly\n")
     assert "\n| SGD | " in text
     code, out, _ = command("all", "--method", "egd", "--size", "3", "--out", "elsewhere", "--minutes", "0")
@@ -384,7 +388,7 @@ def test_the_command_tells_of_mistakes_before_it_trains(command, tmp_path: Path)
         assert code == 2
         assert message in err
     assert not (tmp_path / "runs").exists()
-    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "tuned").exists()
 
 
 def test_the_command_says_what_it_would_cost(command, tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def tune(
     ] = None,
     jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
-    out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("tuned"),
     quick: Annotated[bool, typer.Option("--quick", help="Tiny: to see that it works; the numbers mean nothing.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Even over a file with more points or seeds.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Only say what it would cost on a GPU.")] = False,

@@ -31,6 +31,8 @@ class Page:
     """Of the stored runs, by its name."""
     toy: bool
     """Whether the toy problem's report lies beside it."""
+    tuned: bool
+    """Whether a table of fair tuning does."""
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
     verdicts: tuple[Verdict, ...]

@@ -140,6 +140,7 @@ class _Writing:
             runs=len(gathered.runs),
             folder=self.folder,
             toy=(self.out / "toy").is_dir(),
+            tuned=(self.out / "tuned.md").is_file(),
             tables=tables,
             pictures=tuple(picture for picture in drawn if picture is not None),
             verdicts=verdicts,

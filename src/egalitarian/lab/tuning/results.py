@@ -48,6 +48,8 @@ class Results:
         }
         self.path = folder / f"tuned-{family.name}{apart(self._about)}.json"
         self._kept: set[str] = set()
+        self.taken, self.seconds = 0, 0.0
+        """Points that the file knew, and seconds of training, since then."""
         found = read_results(self.path) if self.path.exists() else {}
         other = next((what for what in SAME if found and found.get(what) != self._about[what]), None)
         if other is not None and not replace:

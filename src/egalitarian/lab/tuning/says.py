@@ -48,6 +48,9 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     with alone(out):
         write(page, markdown(all_results(out, suffix, order)))
     _say_tuned(console, found, results.kept, (results.path, page))
+    if results.taken:
+        rest = "" if results.seconds else " Nothing was left to train; to repeat it, name another --out."
+        console.print(f"{results.taken} points are as the file had them.{rest}")
 
 
 def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str], files: Sequence[Path]) -> None:

@@ -61,6 +61,8 @@ class Trials:
     known: Known = field(default_factory=Known)
     seconds: float = 0.0
     """That went into training."""
+    taken: int = 0
+    """Points that a file knew."""
 
     def point(self, place: Place, budget: int) -> Point:
         """The tuning seeds at a place of the lattice, `budget` epochs at most; the choice reads the validation split."""
@@ -68,7 +70,9 @@ class Trials:
         experiment = self.experiment(place, validation=True)
         runs = [Run(experiment, self.method, seed) for seed in self.family.tuning_seeds]
         known = self.known.point([run.id for run in runs], budget, self.family.budget)
-        if known is None:
+        if known is not None:
+            self.taken += 1
+        else:
             self.workshop.check_time()
             known = budget, self._until_all_are_seen(runs, budget)
         return Point(place, lr, decay, *known)

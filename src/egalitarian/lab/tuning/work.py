@@ -83,6 +83,8 @@ def tune(
             _tune_method(work, results, tell)
         finally:
             results.put(method, work.entry())
+            results.taken += trials.taken
+            results.seconds += trials.seconds
 
 
 def _tune_method(work: Work, results: Results, tell: Tell) -> None:

@@ -59,6 +59,15 @@ def test_fetch_gets_what_is_named(data: Command, server: Loopback, tmp_path: Pat
     assert (tmp_path / "here/MNIST/raw/t10k-labels-idx1-ubyte").exists()
 
 
+@pytest.mark.parametrize("words", [["run", "mnist"], ["grok", "mnist"], ["tune", "mnist"]])
+def test_training_looks_where_it_is_told_to(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EGALITARIAN_DATA", str(tmp_path / "elsewhere"))
+    assert main([*words, "--data", str(tmp_path / "here"), "--runs", str(tmp_path), "--device", "cpu"]) == 2
+    assert f"{tmp_path}/here/MNIST/raw/train-images-idx3-ubyte must be there" in capsys.readouterr().err
+
+
 def test_fetch_gets_all(data: Command, server: Loopback) -> None:
     assert data("--fetch")[0] == 0
     code, out, _ = data()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,12 @@ def device(text: str, threads: int = 1) -> torch.device:
         there = f"{torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "no GPU"
         raise SpecError(f"--device must be one that torch finds, got {text!r} and {there}; use --device cpu or auto")
     return chosen
+
+
+def use_data(folder: Path | None) -> None:
+    """Where data sets are read from, here and by processes that this one starts."""
+    if folder is not None:
+        os.environ["EGALITARIAN_DATA"] = str(folder.expanduser())
 
 
 def existing(runs: Path) -> Path:

@@ -32,6 +32,10 @@ app = typer.Typer(
     epilog="Start with [bold]egalitarian grok[/bold]. Every command has its own --help.",
 )
 
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="EGALITARIAN_DATA", help="Folder of the data; default: ~/.cache/egalitarian."),
+]
 Runs = Annotated[Path, typer.Option("--runs", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")]
 Seeds = Annotated[str, typer.Option("--seeds", help="Seeds: 0-7, or 0,2,5. All are trained as one.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
@@ -59,6 +63,7 @@ def grok(
     full: Annotated[bool, typer.Option("--full", help="Give the slow methods their whole budget, too.")] = False,
     changes: Changes = None,
     runs: Runs = Path("runs"),
+    data: DataFolder = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Where to draw; default: grok-EXPERIMENT.png, here.")
     ] = None,
@@ -69,6 +74,7 @@ def grok(
     Everything is stored: Ctrl-C is safe, and the same command goes on where it stopped. On addition-97 it takes about a
     minute and a half on a CPU, with --full about seven.
     """
+    choices.use_data(data)
     from egalitarian.lab.picture import draw_grok
 
     console = Console(highlight=False)
@@ -136,6 +142,7 @@ def run(
     ] = False,
     jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
+    data: DataFolder = None,
     tensorboard: Annotated[
         Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")
     ] = None,
@@ -146,6 +153,7 @@ def run(
     are trained together make no difference to a run but rounding; nor does the device, but that on a GPU in float32 the
     polar factor is the fast one (docs/lab.md).
     """
+    choices.use_data(data)
     console = Console(highlight=False)
     names = choices.several(method)
     groups = [*(experiments or ()), *(catalog.names() if everything else ()), *(catalog.beyond() if beyond else ())]
@@ -300,6 +308,7 @@ def tune(
     ] = None,
     jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
+    data: DataFolder = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("tuned"),
     quick: Annotated[bool, typer.Option("--quick", help="Tiny: to see that it works; the numbers mean nothing.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Even over a file with more points or seeds.")] = False,
@@ -310,6 +319,7 @@ def tune(
     A grid of the same size for every method, moved until its best point is inside, chosen on a validation split. Ctrl-C is
     safe; the same command goes on. Ends with 1 when --minutes were too few.
     """
+    choices.use_data(data)
     from egalitarian.lab.tuning.job import Job, begin, carry_out, show
     from egalitarian.lab.tuning.plan import chosen, load_plan, shrunk
     from egalitarian.lab.tuning.says import say_estimate
@@ -339,10 +349,7 @@ def tune(
 def data(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="mnist, cifar-10; default: both.")] = None,
     get: Annotated[bool, typer.Option("--fetch", help="Get what is missing or corrupt.")] = False,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--data", envvar="EGALITARIAN_DATA", help="Folder of the data; default: ~/.cache/egalitarian."),
-    ] = None,
+    folder: DataFolder = None,
 ) -> None:
     """The data sets: which files are there and right, which are missing, and how to get them.
 

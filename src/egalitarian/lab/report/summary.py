@@ -88,7 +88,7 @@ def _counts(
         columns=tuple(records[0]),
         blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
         notes=(
-            "Inside: the paper's value is within our smallest to largest seed (of numbers drawn as ours are, 78 % are within "
+            "Inside: the paper's value is within our smallest to largest seed (of numbers drawn as ours are, 78 % lie in "
             "the range of 8). Outside: it is not. Undecided: above every seed that passed while others did not; or too few "
             "seeds, or unfinished. Of a final accuracy the spread is that of the last tenth of the epochs of full-length "
             "runs, often one, which can agree and not contradict; of an average gain it is 95 % of those made from single "

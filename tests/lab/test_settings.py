@@ -187,6 +187,10 @@ def test_nearest_says_nothing_where_nothing_is_near() -> None:
     assert nearest("xyzxyz", ["count", "angle"]) == ""
 
 
+def test_nearest_does_not_mind_capitals() -> None:
+    assert nearest("EGD", ["sgd-tuned", "egd"]) == "did you mean 'egd'?"
+
+
 # the rules between settings
 
 

@@ -109,8 +109,9 @@ def refuse_unknown(table: Iterable[str], known: Iterable[str], where: str) -> No
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """'did you mean ...?' or nothing."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else ""
+    small = {each.lower(): each for each in words}
+    close = difflib.get_close_matches(word.lower(), small, n=1, cutoff=0.5)
+    return f"did you mean {small[close[0]]!r}?" if close else ""
 
 
 def meaning(settings: Settings) -> dict[str, Any]:

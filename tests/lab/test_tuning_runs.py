@@ -22,7 +22,7 @@ from egalitarian.lab.spec import Run
 from egalitarian.lab.store import Record, Store
 from egalitarian.lab.tuning import trial as trial_module
 from egalitarian.lab.tuning.plan import Family, load_plan
-from egalitarian.lab.tuning.results import Results, apart, read_results
+from egalitarian.lab.tuning.results import Results, apart, read_results, rules_of
 from egalitarian.lab.tuning.table import markdown, rows
 from egalitarian.lab.tuning.trial import OutOfTime, Workshop
 from egalitarian.lab.tuning.work import tune
@@ -429,8 +429,30 @@ def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path) -> Non
         experiment.replace(measure=experiment.measure.replace(threshold=0.5)),
         experiment.replace(methods={name: each.replace(epochs=7) for name, each in experiment.methods.items()}),
     ):
-        with pytest.raises(SpecError, match=r"must be of (threshold|budgets) .* --replace"):
+        with pytest.raises(SpecError, match=r"must be of (threshold|sgd's epochs) .* --replace"):
             Results(tmp_path, family, other)
+
+
+def test_a_plan_that_has_got_a_method_goes_on_with_the_file(tmp_path: Path) -> None:
+    family = next(iter(load_plan().values()))
+    experiment = catalog.load(family.experiment, added=family.added)
+    first, *others = family.methods
+    before = family.replace(methods={first: family.methods[first]}, plain=first)
+    Results(tmp_path, before, experiment).put(first, EMPTY)
+    now = Results(tmp_path, family, experiment, methods=(others[0],))
+    now.put(others[0], EMPTY)
+    assert list(now.methods) == [first, others[0]]
+
+
+def test_a_new_title_does_not_move_where_and_when_a_method_was_tuned(tmp_path: Path) -> None:
+    family = next(iter(load_plan().values()))
+    experiment = catalog.load(family.experiment, added=family.added)
+    then = {**EMPTY, **rules_of(family), "title": "then", "environment": {**HERE, "hardware": "there"}}
+    Results(tmp_path, family, experiment).put("sgd", then)
+    now = Results(tmp_path, family, experiment)
+    now.put("sgd", {**then, "title": "now", "environment": HERE})
+    assert now.methods["sgd"]["title"] == "now"
+    assert now.methods["sgd"]["environment"]["hardware"] == "there"
 
 
 def test_processes_at_different_methods_share_a_file(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tuning.plan import Family
 
-SAME = ("experiment", "changes", "score", "threshold", "budgets")
-"""What a file's methods share."""
+SAME = ("experiment", "changes", "score", "threshold")
+"""What a file's methods share; and each has its budget."""
 RANK = "failures, then the median"
 """How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
 
@@ -51,10 +51,10 @@ class Results:
         self.taken, self.seconds = 0, 0.0
         """Points that the file knew, and seconds of training, since then."""
         found = read_results(self.path) if self.path.exists() else {}
-        other = next((what for what in SAME if found and found.get(what) != self._about[what]), None)
-        if other is not None and not replace:
-            self._refuse(other, self._about[other], found.get(other))
-        self._others_stay = other is None
+        differing = _differing(found, self._about) if found else None
+        if differing is not None and not replace:
+            self._refuse(*differing)
+        self._others_stay = differing is None
         self.methods: dict[str, Any] = dict(found.get("methods", {})) if self._others_stay else {}
         for method in set(asked) & set(self.methods) - self._replaced:
             self._check(method, self.methods[method])
@@ -107,6 +107,18 @@ class Results:
         raise SpecError(f"{self.path} must be of {what} {now!r}, got {then!r}; name another --out, or --replace it")
 
 
+def _differing(found: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, object, object] | None:
+    """The first thing of which a file has another value than it must: what, the one of now, the file's."""
+    for what in SAME:
+        if found.get(what) != about[what]:
+            return what, about[what], found.get(what)
+    budgets = found.get("budgets", {})  # the plan may have got or lost a method since
+    for method, now in about["budgets"].items():
+        if budgets.get(method, now) != now:
+            return f"{method}'s epochs", now, budgets[method]
+    return None
+
+
 def rules_of(family: Family) -> dict[str, Any]:
     """All that methods must share to be compared."""
     rules = ("size", "moves", "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
@@ -118,8 +130,8 @@ def rules_of(family: Family) -> dict[str, Any]:
 
 
 def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """All but where, when and how long it was trained."""
-    return {key: value for key, value in entry.items() if key not in ("seconds", "environment")}
+    """All but what it is called, and where, when and how long it was trained."""
+    return {key: value for key, value in entry.items() if key not in ("title", "seconds", "environment")}
 
 
 def where_and_when(entry: Mapping[str, Any]) -> str:

@@ -324,14 +324,18 @@ def table(score: str, plain: dict[str, Any], **others: dict[str, Any]) -> dict[s
 
 
 def test_the_table_has_settings_counts_and_gains() -> None:
-    slow, fast = entry([100, 300, 200]), entry([10, 30, 20], title="EGD", inside=False)
+    slow, fast = entry([99, 299, 199]), entry([9, 29, 19], title="EGD", inside=False)
     failed = entry([None, None, 7], title="other")
     found = [tuple(row) for row in rows(table("epochs", slow, egd=fast, other=failed))]
     assert found == [
-        ("SGD", "0.5", "0.001", "30, 1 move", "yes", "200 (100–300)", "3 of 3", "1.0×"),
-        ("EGD", "0.5", "0.001", "30, 1 move", "no, on the edge", "20 (10–30)", "3 of 3", "10.0×"),
+        ("SGD", "0.5", "0.001", "30, 1 move", "yes", "199 (99–299)", "3 of 3", "1.0×"),
+        ("EGD", "0.5", "0.001", "30, 1 move", "no, on the edge", "19 (9–29)", "3 of 3", "10.0×"),
         ("other", "0.5", "0.001", "30, 1 move", "yes", "> 20 (7 to > 20)", "1 of 3", "< 10.0×"),
     ]
+    at_once = entry([0, 0, 0])
+    assert [row.gain for row in rows(table("epochs", slow, egd=at_once))] == ["1.0×", "200.0×"], (
+        "epoch 0 is one epoch's work"
+    )
     better = entry([None], 0.75, title="EGD")
     assert [row.gain for row in rows(table("train-accuracy", entry([None]), egd=better))] == ["+0.0 points", "+25.0 points"]
     text = markdown([table("train-accuracy", entry([None]), egd=better)])

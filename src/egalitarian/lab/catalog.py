@@ -145,6 +145,8 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     under = _table(nested, (*children, name))
     if only is not None:
         under = _with_only(under, only, name)
+    if name in beyond():  # the paper claims nothing of it
+        under = {**under, "claims": {}}
     if not of_user:
         return _merged(under, table)
     kept = {key: value for key, value in under.items() if key not in ("claims", "about", "title")}

@@ -71,7 +71,7 @@ def _measured(entry: Entry, score: str) -> str:
 
 
 def _gain(entry: Entry, plain: Entry | None, score: str) -> str:
-    """Epochs of the plain optimizer over the method's; or points of training accuracy more."""
+    """Epochs trained with the plain optimizer over the method's; or points of training accuracy more."""
     if plain is None or not plain["complete"]:
         return NOTHING
     if score == "train-accuracy":
@@ -82,8 +82,8 @@ def _gain(entry: Entry, plain: Entry | None, score: str) -> str:
 
 
 def _median(entry: Entry) -> Count:
-    """Epochs are counted from 0; as in the rest of the report, gains are of these counts."""
-    passed = sorted(float(crossed) for crossed, _ in _seeds(entry) if crossed is not None)
+    """Epochs that were trained, through the one that passes: its number, counted from 0, is no measure of work."""
+    passed = sorted(float(crossed + 1) for crossed, _ in _seeds(entry) if crossed is not None)
     return quantile(passed, sorted(float(bound) for crossed, bound in _seeds(entry) if crossed is None), 0.5)
 
 
@@ -121,7 +121,8 @@ def markdown(found: Iterable[Mapping[str, Any]]) -> str:
     lines = [
         "# Tuned fairly",
         "",
-        "How it is done, and what is equal: docs/tuning.md. Gains are over the tuned plain optimizer.",
+        "How it is done, and what is equal: docs/tuning.md. Gains are over the tuned plain optimizer. "
+        "Epochs have numbers from 0; a gain is a ratio of epochs trained, each one more.",
     ]
     for results in found:
         partial = "" if results["complete"] else " (partial)"

@@ -222,6 +222,34 @@ def test_show_says_what_was_changed_here(command) -> None:
     assert "116" not in claims  # what it says of EGD is of another learning rate
 
 
+def test_show_of_some_methods_shows_no_other(command) -> None:
+    out = command("show", "addition-97", "-m", "egd")[1]
+    assert "egd: EGD" in out
+    assert "sgd: SGD" not in out
+    assert "5392" not in out
+    code, _, err = command("show", "addition-97", "-m", "edg")
+    assert code == 2
+    assert "did you mean 'egd'" in err
+
+
+def test_run_says_what_a_change_of_the_optimizer_leaves_alone(command) -> None:
+    small = (*SMALL, "-m", "egd,egd-outside", "--seeds", "0", "--epochs", "1")
+    out = command("run", "addition-97", *small, "--set", "optim.weight_decay=0.5")[1]
+    assert "egd-outside: the matrices of the hidden layer keep hidden.weight_decay = 0.03" in " ".join(out.split())
+    assert out.count("keep hidden") == 1, "EGD's have no decay of their own"
+    assert "keep hidden" not in command("run", "addition-97", *small, "--set", "hidden.weight_decay=0.5")[1]
+    assert "keep hidden" not in command("run", "addition-97", *small, "--set", "optim.lr=0.5")[1]
+
+
+def test_run_takes_a_table_by_its_number(command) -> None:
+    code, out, _ = command("run", "--table", "3", *SMALL, "-m", "egd", "--seeds", "0", "--epochs", "1")
+    assert code == 0
+    assert {f"multiplication-{modulus}" for modulus in (79, 97, 127)} == set(re.findall(r"multiplication-\d+", out))
+    code, _, err = command("run", "--table", "9")
+    assert code == 2
+    assert "--table must be one of 1, 2, 3, 4, 5, 6, 7, 8, got '9'" in err
+
+
 def test_list_counts_what_was_trained_and_names_a_users_own(command, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('extends = "addition-97"\n')
     assert command("run", "mine.toml", *SMALL, "-m", "egd", "--seeds", "0,1", "--epochs", "1")[0] == 0

@@ -47,6 +47,9 @@ Methods = Annotated[
     list[str] | None,
     typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods, or all; default: the usual ones."),
 ]
+MethodsShown = Annotated[
+    list[str] | None, typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods; default: all.")
+]
 JobsAtOnce = Annotated[
     int, typer.Option("--jobs", "-j", min=1, help="Methods trained at once, each in a process of its own.")
 ]
@@ -111,10 +114,11 @@ def list_experiments(runs: Runs = Path("runs")) -> None:
 
 
 @app.command()
-def show(experiment: Name, changes: Changes = None) -> None:
+def show(experiment: Name, methods: MethodsShown = None, changes: Changes = None) -> None:
     """Every setting of an experiment with its source, its methods, and what the paper claims."""
-    console = Console(highlight=False)
-    for part in shows.settings(catalog.load(experiment, changes or ())):
+    console, names = Console(highlight=False), choices.several(methods)
+    chosen = catalog.load(experiment, changes or (), names)
+    for part in shows.settings(chosen, shows.chosen_methods(chosen, names or ["all"])):
         shows.put(console, part)
 
 
@@ -123,6 +127,9 @@ def run(
     experiments: Annotated[list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Names or TOML files.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every experiment of the paper.")] = False,
     beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond it.")] = False,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", metavar="N,...", help="The experiments of the paper's Table N.")
+    ] = None,
     method: Methods = None,
     seeds: Seeds = "0-7",
     changes: Changes = None,
@@ -137,7 +144,7 @@ def run(
     final: Annotated[
         bool,
         typer.Option(
-            "--final", help="Then take the first seed through its budget, to the end; of --all where the paper does."
+            "--final", help="Then take the first seed through its budget; of --all and --table where the paper does."
         ),
     ] = False,
     jobs: JobsAtOnce = 1,
@@ -154,9 +161,16 @@ def run(
     polar factor is the fast one (docs/lab.md).
     """
     choices.use_data(data)
+    from egalitarian.lab.report.contents import of_table
+
     console = Console(highlight=False)
     names = choices.several(method)
-    groups = [*(experiments or ()), *(catalog.names() if everything else ()), *(catalog.beyond() if beyond else ())]
+    groups = [
+        *(experiments or ()),
+        *(name for number in choices.several(tables) for name in of_table(number)),
+        *(catalog.names() if everything else ()),
+        *(catalog.beyond() if beyond else ()),
+    ]
     loaded = {name: catalog.load(name, changes or (), names) for name in choices.at_least_one(groups)}
     plans = [
         Plan(typed, each, name, final and (typed in (experiments or ()) or each.has_final))
@@ -168,7 +182,8 @@ def run(
     order = Order(plans, choices.seeds(seeds), choices.device(device, threads), threads, runs, epochs, past)
     if changes and BESIDE not in os.environ:
         told = f"With {', '.join(changes)}: what that changes is stored beside, and never counted as the paper's."
-        console.print(f"[dim]{escape(told)}[/dim]")
+        for line in (told, *(own for plan in plans for own in shows.kept_apart(plan.experiment, plan.method, changes))):
+            console.print(f"[dim]{escape(line)}[/dim]")
     order.rehearse()
     if jobs > 1:
         side_by_side(Jobs(console, order.commands(), jobs))

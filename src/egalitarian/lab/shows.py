@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +19,7 @@ from egalitarian.lab.listeners import condition, median
 from egalitarian.lab.progress import Progress
 from egalitarian.lab.report.statistics import median_and_range
 from egalitarian.lab.settings import SpecError, everything
-from egalitarian.lab.spec import Experiment, Optim, Run
+from egalitarian.lab.spec import Claim, Experiment, Optim, Run
 from egalitarian.lab.store import Store
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
@@ -75,8 +75,8 @@ def experiments(loaded: Sequence[Experiment], store: Store) -> Iterator[Renderab
     yield "[dim]stored: runs, one for each method and seed, in " + escape(str(store.root)) + "[/dim]"
 
 
-def settings(experiment: Experiment) -> Iterator[RenderableType]:
-    """Every setting with its source, the methods, the paper's claims."""
+def settings(experiment: Experiment, methods: Sequence[str]) -> Iterator[RenderableType]:
+    """Every setting with its source, these methods, the paper's claims on them."""
     yield f"[bold]{experiment.name}[/bold]: {escape(experiment.heading)}"
     if experiment.about:
         yield escape(experiment.about)
@@ -85,22 +85,24 @@ def settings(experiment: Experiment) -> Iterator[RenderableType]:
         for key, value in leaves(part, everything(getattr(experiment, part))):
             made.add_row(key, said(value), escape(experiment.source(key)))
     yield made
-    for name, method in experiment.methods.items():
+    for name in methods:
+        method = experiment.method(name)
         made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {escape(method.title)}")
         for key, value in leaves("", everything(method)):
             if key not in ("title", "by_default") and not _torch_default(key, value):
                 made.add_row(key, said(value), escape(experiment.source(f"methods.{name}.{key}")))
         yield made
-    if experiment.claims:
-        yield claims(experiment)
+    claimed = {name: claim for name, claim in experiment.claims.items() if name in methods}
+    if claimed:
+        yield claims(claimed)
 
 
-def claims(experiment: Experiment) -> Table:
+def claims(claimed: Mapping[str, Claim]) -> Table:
     """What the paper says of each method, in the columns that it has."""
-    kinds = [key for key in CLAIMED if any(getattr(claim, key) is not None for claim in experiment.claims.values())]
+    kinds = [key for key in CLAIMED if any(getattr(claim, key) is not None for claim in claimed.values())]
     numbers = [f">{key.replace('_', ' ')}" for key in kinds]
     made = table("method", *numbers, "where", title="[bold]The paper's numbers[/bold] (Tesla T4)")
-    for name, claim in experiment.claims.items():
+    for name, claim in claimed.items():
         values = [getattr(claim, key) for key in kinds]
         made.add_row(name, *("" if value is None else str(value) for value in values), claim.table)
     return made
@@ -149,6 +151,17 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     for name in names:
         experiment.method(name)
     return list(names) or [name for name, method in experiment.methods.items() if method.by_default]
+
+
+def kept_apart(experiment: Experiment, name: str, changes: Sequence[str]) -> Iterator[str]:
+    """What a change of the optimizer's settings leaves as it is: the equalised matrices may have their own."""
+    hidden, optim = experiment.method(name).hidden, experiment.method(name).optim
+    for key in dict.fromkeys(change.split("=")[0].strip().removeprefix(f"methods.{name}.") for change in changes):
+        setting = key.removeprefix("optim.")
+        if key == setting or hidden is None or getattr(hidden, setting, None) == getattr(optim, setting, None):
+            continue
+        own = f"keep hidden.{setting} = {said(getattr(hidden, setting))}"
+        yield f"{experiment.name} {name}: the matrices of the hidden layer {own}; --set hidden.{setting}=... changes it."
 
 
 def check_picture(path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal, TypeVar
 
-from egalitarian.lab.settings import Settings, read, setting
+from egalitarian.lab.settings import Settings, SpecError, read, setting
 from egalitarian.lab.spec import Experiment
 
 
@@ -149,6 +149,14 @@ def load_contents() -> Contents:
     """The paper's tables and figures."""
     text = (resources.files("egalitarian.lab") / "paper" / "_tables.toml").read_text(encoding="utf-8")
     return read(Contents, tomllib.loads(text))
+
+
+def of_table(number: str) -> tuple[str, ...]:
+    """The experiments that a table of the paper is made of, by its number: 2."""
+    tables = {plan.number.removeprefix("Table "): plan.experiments for plan in load_contents().tables if plan.number}
+    if number not in tables:
+        raise SpecError(f"--table must be one of {', '.join(sorted(tables))}, got {number!r}; the paper has no other")
+    return tables[number]
 
 
 def _own_table(experiment: Experiment) -> TablePlan:

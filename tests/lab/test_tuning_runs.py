@@ -336,6 +336,7 @@ def test_the_table_has_settings_counts_and_gains() -> None:
     assert [row.gain for row in rows(table("epochs", slow, egd=at_once))] == ["1.0×", "200.0×"], (
         "epoch 0 is one epoch's work"
     )
+    assert [row.gain for row in rows(table("epochs", failed, egd=fast))] == ["–", "–"], "a plain optimizer that fails"
     better = entry([None], 0.75, title="EGD")
     assert [row.gain for row in rows(table("train-accuracy", entry([None]), egd=better))] == ["+0.0 points", "+25.0 points"]
     text = markdown([table("train-accuracy", entry([None]), egd=better)])

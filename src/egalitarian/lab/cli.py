@@ -47,7 +47,7 @@ Methods = Annotated[
     list[str] | None,
     typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods, or all; default: the usual ones."),
 ]
-MethodsShown = Annotated[
+SomeMethods = Annotated[
     list[str] | None, typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods; default: all.")
 ]
 JobsAtOnce = Annotated[
@@ -114,7 +114,7 @@ def list_experiments(runs: Runs = Path("runs")) -> None:
 
 
 @app.command()
-def show(experiment: Name, methods: MethodsShown = None, changes: Changes = None) -> None:
+def show(experiment: Name, methods: SomeMethods = None, changes: Changes = None) -> None:
     """Every setting of an experiment with its source, its methods, and what the paper claims."""
     console, names = Console(highlight=False), choices.several(methods)
     chosen = catalog.load(experiment, changes or (), names)
@@ -308,7 +308,7 @@ def tune(
     family: Annotated[
         str, typer.Argument(metavar="FAMILY", help="addition, multiplication, parity, mnist, transformer, cifar, or all.")
     ],
-    methods: Methods = None,
+    methods: SomeMethods = None,
     device: Device = "auto",
     threads: Threads = 1,
     size: Annotated[
@@ -326,7 +326,9 @@ def tune(
     data: DataFolder = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("tuned"),
     quick: Annotated[bool, typer.Option("--quick", help="Tiny: to see that it works; the numbers mean nothing.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Even over a file with more points or seeds.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Even over a file with more points, or by other rules.")
+    ] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Only say what it would cost on a GPU.")] = False,
 ) -> None:
     """Every method with the learning rate and decay that suit it, then on fresh seeds: a fair table (docs/tuning.md).

@@ -89,10 +89,10 @@ def _counts(
         blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
         notes=(
             "Inside: the paper's value is within our smallest to largest seed (of numbers drawn as ours are, 78 % lie in "
-            "the range of 8). Outside: it is not. Undecided: above every seed that passed while others did not; or too few "
-            "seeds, or unfinished. Of a final accuracy the spread is that of the last tenth of the epochs of full-length "
-            "runs, often one, which can agree and not contradict; of an average gain it is 95 % of those made from single "
-            "seeds. Wall-clock cells are of other hardware and not counted",
+            "the range of 8). Outside: it is not; known, counted there, too: it is not, and the errata say why. Undecided: "
+            "above every seed that passed while others did not; or too few seeds, or unfinished. Of a final accuracy the "
+            "spread is that of the last tenth of the epochs of full-length runs, often one, which can agree and not "
+            "contradict; of an average gain it is 95 % of those made from single seeds. Wall-clock cells are of other hardware and not counted",
             f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
             "Time: while at least one of the table's stored runs was in training or measured, ours that are not in the "
             "paper among them; tables that were trained at the same time each count it, all of them together once; so does "

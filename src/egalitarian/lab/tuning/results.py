@@ -42,6 +42,7 @@ class Results:
             "plain": family.plain,
             "score": family.score,
             "threshold": experiment.measure.threshold,
+            "steps_per_epoch": experiment.steps_per_epoch,
             "budgets": {name: experiment.method(name).epochs for name in family.methods},
             "changes": list(experiment.changes),
             "quick": quick,

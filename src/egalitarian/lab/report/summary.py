@@ -92,7 +92,8 @@ def _counts(
             "the range of 8). Outside: it is not; known, counted there, too: it is not, and the errata say why. Undecided: "
             "above every seed that passed while others did not; or too few seeds, or unfinished. Of a final accuracy the "
             "spread is that of the last tenth of the epochs of full-length runs, often one, which can agree and not "
-            "contradict; of an average gain it is 95 % of those made from single seeds. Wall-clock cells are of other hardware and not counted",
+            "contradict; of an average gain it is 95 % of those made from single seeds. Wall-clock cells are of other "
+            "hardware and not counted",
             f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
             "Time: while at least one of the table's stored runs was in training or measured, ours that are not in the "
             "paper among them; tables that were trained at the same time each count it, all of them together once; so does "

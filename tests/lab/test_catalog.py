@@ -425,6 +425,19 @@ def test_a_table_of_another_kind_replaces_the_one_below(tmp_path: Path) -> None:
     assert catalog.load(name).task.kind == "parity"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('extends = "addition-97"\nsources = 3\n', "sources must be a table, got 3"),
+        ('extends = "addition-97"\nclaims = "x"\n', "claims must be a table, got 'x'"),
+        ('extends = "addition-97"\nonly = [["egd"]]\n', "only must be a list of methods"),
+        ('only = ["egd"]\n[task]\nname = "modular"\n', "only must come with extends"),
+    ],
+)
+def test_parts_of_another_kind_are_told_of(tmp_path: Path, text: str, said: str) -> None:
+    assert said in message(write(tmp_path / "mine.toml", text))
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
 def test_a_circle_of_extends_is_an_error(tmp_path: Path, length: int) -> None:
     for number in range(length):

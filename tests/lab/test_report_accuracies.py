@@ -98,6 +98,15 @@ def test_the_mean_is_over_all_epochs_and_the_spread_over_seeds(gathered: Gathere
     assert (found.n, found.diverged, found.others) == (3, 0, 0)
 
 
+def test_going_on_past_the_budget_changes_no_mean(tmp_path: Path) -> None:
+    store, budget = Store(tmp_path), 100
+    for seed, epochs in enumerate((budget, 2 * budget)):
+        learnt = {"learnt": lambda epoch: 0.2 if epoch < budget else 1.0}
+        write_run(store, "cifar-shuffle-3", "adam", seed, epochs=epochs, **learnt)
+    found = mean_train_accuracy(gather(store).of("cifar-shuffle-3", "adam"))
+    assert (found.low, found.high) == pytest.approx((0.2, 0.2))
+
+
 def test_table_8_has_means_in_percent_a_diverged_seed_and_the_gain(gathered: Gathered) -> None:
     found = table(gathered, "table-8-non-stationarity")
     assert row(found, "Adam")[1:] == ("24.7", "30.0 (20.0–40.0)", "3", "–")

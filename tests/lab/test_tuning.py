@@ -363,6 +363,12 @@ BAD = {
     "no validation": (OWN.replace("validation = 0.5", "validation = 0"), "validation must be > 0 where epochs count"),
     "a factor of 1": (OWN.replace("lr_factor = 2.0", "lr_factor = 1"), "lr_factor must be > 1, got 1"),
     "a centre of 0": (OWN.replace("centre = 0.05", "centre = 0"), r"methods\.egd\.lr\.centre must be > 0, got 0"),
+    "a seed twice": (OWN.replace("fresh_seeds = [0]", "fresh_seeds = [0, 0]"), r"must name each seed once, got \[0, 0\]"),
+    "a huge factor": (OWN.replace("lr_factor = 2.0", "lr_factor = 1e200"), "optim.lr must stay a number 2 steps from its"),
+    "a path for a name": (OWN.replace("families.mine", 'families."a/../b"'), r"a family's name must be .* got 'a/\.\./b'"),
+    "the name of all": (OWN.replace("families.mine", "families.all"), "a family's name must be .* got 'all'"),
+    "a name of other files": (OWN.replace("families.mine", "families.t-quick"), "not ending in -quick or -changed"),
+    "two names": (OWN.replace("budget = 8", 'budget = 8\nname = "u"'), "name must be absent, got 'u'"),
     "a plain value": ("all = 3\n[families.x]\nsize = 3", "all and every family must be tables"),
 }
 
@@ -374,6 +380,12 @@ def test_a_bad_plan_is_told_of(name: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         load_plan(tmp_path / "plan.toml")
     assert "; " in str(caught.value)
+
+
+def test_an_experiment_is_found_beside_its_plan(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('extends = "parity-2"\n')
+    (tmp_path / "plan.toml").write_text(OWN.replace('"parity-2"', '"own.toml"'))
+    assert load_plan(tmp_path / "plan.toml")["mine"].experiment == str(tmp_path / "own.toml")
 
 
 def test_what_is_not_in_the_plan_is_told_of() -> None:

@@ -21,16 +21,39 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Run
 from egalitarian.lab.store import Record, Store
 from egalitarian.lab.tuning import trial as trial_module
+from egalitarian.lab.tuning.outcome import Outcome
 from egalitarian.lab.tuning.plan import Family, load_plan
-from egalitarian.lab.tuning.results import Results, apart, read_results, rules_of
+from egalitarian.lab.tuning.results import Results, all_results, apart, read_results, rules_of
 from egalitarian.lab.tuning.table import markdown, rows
-from egalitarian.lab.tuning.trial import OutOfTime, Workshop
+from egalitarian.lab.tuning.trial import OutOfTime, Workshop, tuning_runs
 from egalitarian.lab.tuning.work import tune
 
 CHANGES = (*PARITY, *GROKS, "measure.threshold=0.9", "measure.past=3", "epochs=9")
 METHODS = ("egd", "sgd")
 HERE = {"hardware": "a machine", "when": "2026-11-15"}
-EMPTY: dict[str, Any] = {"complete": False, "points": [], "fresh": [], "environment": HERE}
+
+
+def begun(family: Family, method: str, complete: bool = False, **more: Any) -> dict[str, Any]:
+    """A method's entry with one point, and with the fresh seeds where it is complete: of runs as they would be named."""
+    tuned, budget = family.methods[method], catalog.load(family.experiment, added=family.added).method(method).epochs
+    lr, decay = tuned.lr.centre, tuned.decay.centre
+    seeds = [Outcome(run.seed, run.id, 9, 3, 1.0, 0.5, False).plain() for run in tuning_runs(family, method, (), lr, decay)]
+    place = {"place": [0, 0], "lr": lr, "decay": decay}
+    return {
+        **rules_of(family),
+        "title": tuned.title,
+        "complete": complete,
+        "points": [{**place, "budget": family.budget, "seeds": seeds}],
+        "best": {**place, "budget": budget, "passes": True},
+        "fresh": [{**seed, "seed": 0, "id": "fresh"} for seed in seeds] if complete else [],
+        "windows": [],
+        "inside": True,
+        "seconds": 1.0,
+        "environment": HERE,
+        **more,
+    }
+
+
 PLAN = """
 [all]
 size = 3
@@ -267,11 +290,9 @@ def test_a_method_tuned_by_other_rules_is_not_taken_for_one_of_now(tmp_path: Pat
         (family.replace(tuning_seeds=(6, 7, 8)), r"egd's tuning_seeds \[6, 7, 8\], got \[6, 7\]"),
         (family.replace(cut=5.0), r"egd's cut 5.0, got 2.0"),
     ):
-        with pytest.raises(SpecError, match=rf"must be of {said}; name another --out, or --replace it"):
-            done(tmp_path, other, ["egd"])
-        assert list(done(tmp_path, other, ["sgd"])["methods"]) == ["egd", "sgd"]
-        shutil.rmtree(tmp_path / "results")
-        done(tmp_path, family, ["egd"])
+        for asked in ("egd", "sgd"):  # nor do they stand in one table
+            with pytest.raises(SpecError, match=rf"must be of {said}; name another --out, or --replace it"):
+                done(tmp_path, other, [asked])
     again = done(tmp_path, family.replace(tuning_seeds=(6, 7, 8)), ["egd"], replace=True)
     assert again["methods"]["egd"]["tuning_seeds"] == [6, 7, 8]
 
@@ -426,47 +447,115 @@ def test_the_experiment_with_a_validation_split_trains() -> None:
     assert all("validation_accuracy" in record for record in own)
 
 
-def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path) -> None:
-    family = next(iter(load_plan().values()))
-    experiment = catalog.load(family.experiment, added=family.added)
-    Results(tmp_path, family, experiment).put(next(iter(family.methods)), EMPTY)
-    for other in (
-        experiment.replace(measure=experiment.measure.replace(threshold=0.5)),
-        experiment.replace(methods={name: each.replace(epochs=7) for name, each in experiment.methods.items()}),
-    ):
-        with pytest.raises(SpecError, match=r"must be of (threshold|sgd's epochs) .* --replace"):
-            Results(tmp_path, family, other)
+@pytest.fixture
+def addition() -> Family:
+    return load_plan()["addition"]
 
 
-def test_a_plan_that_has_got_a_method_goes_on_with_the_file(tmp_path: Path) -> None:
-    family = next(iter(load_plan().values()))
-    experiment = catalog.load(family.experiment, added=family.added)
-    first, *others = family.methods
-    before = family.replace(methods={first: family.methods[first]}, plain=first)
-    Results(tmp_path, before, experiment).put(first, EMPTY)
-    now = Results(tmp_path, family, experiment, methods=(others[0],))
-    now.put(others[0], EMPTY)
-    assert list(now.methods) == [first, others[0]]
+def results_in(folder: Path, family: Family, *methods: str, replace: bool = False, **changed: Any) -> Results:
+    experiment = catalog.load(family.experiment, added=family.added).replace(**changed)
+    return Results(folder, family, experiment, replace=replace, methods=methods)
 
 
-def test_a_new_title_does_not_move_where_and_when_a_method_was_tuned(tmp_path: Path) -> None:
-    family = next(iter(load_plan().values()))
-    experiment = catalog.load(family.experiment, added=family.added)
-    then = {**EMPTY, **rules_of(family), "title": "then", "environment": {**HERE, "hardware": "there"}}
-    Results(tmp_path, family, experiment).put("sgd", then)
-    now = Results(tmp_path, family, experiment)
-    now.put("sgd", {**then, "title": "now", "environment": HERE})
+def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path, addition: Family) -> None:
+    results_in(tmp_path, addition).put("sgd", begun(addition, "sgd"))
+    experiment = catalog.load(addition.experiment, added=addition.added)
+    longer = {name: each.replace(epochs=7) for name, each in experiment.methods.items()}
+    with pytest.raises(SpecError, match=r"must be of threshold 0.5, got 0.95; .* --replace it \(--method sgd\)"):
+        results_in(tmp_path, addition, measure=experiment.measure.replace(threshold=0.5))
+    with pytest.raises(SpecError, match=r"must be of sgd's epochs 7, got 14000"):
+        results_in(tmp_path, addition, methods=longer)
+
+
+def test_a_file_of_the_same_name_and_another_task_is_refused(tmp_path: Path, addition: Family) -> None:
+    """Whichever method is asked for: a table has one experiment."""
+    own = tmp_path / "mine.toml"
+    own.write_text('extends = "addition-97"\n')
+    mine = addition.replace(experiment=str(own))
+    results_in(tmp_path, mine).put("sgd", begun(mine, "sgd"))
+    assert list(results_in(tmp_path, mine, "egd").methods) == ["sgd"]
+    own.write_text('extends = "addition-97"\ntask.modulus = 101\n')
+    for asked in ("sgd", "egd"):
+        with pytest.raises(SpecError, match=r"must be of sgd's runs at lr 8 and decay 0.001, as the experiment is now"):
+            results_in(tmp_path, mine, asked)
+
+
+def test_what_others_wrote_meanwhile_is_looked_at_too(tmp_path: Path, addition: Family) -> None:
+    one, other = results_in(tmp_path, addition, "sgd"), results_in(tmp_path, addition.replace(cut=9.0), "egd")
+    one.put("sgd", begun(addition, "sgd"))
+    with pytest.raises(SpecError, match=r"sgd's cut 9.0, got 2.0"):
+        other.put("egd", begun(addition.replace(cut=9.0), "egd"))
+
+
+def test_replacing_destroys_nothing_before_it_is_whole(tmp_path: Path, addition: Family) -> None:
+    results_in(tmp_path, addition).put("sgd", begun(addition, "sgd", complete=True))
+    results_in(tmp_path, addition).put("egd", begun(addition, "egd", complete=True))
+    other = addition.replace(cut=9.0)
+    with pytest.raises(SpecError, match="egd's cut"):
+        results_in(tmp_path, other, "sgd", replace=True)  # it would stand beside
+    replacing = results_in(tmp_path, other, replace=True)
+    replacing.put("sgd", begun(other, "sgd"))
+    assert replacing.kept == ["sgd"]
+    assert read_results(replacing.path)["methods"]["sgd"]["rules"]["cut"] == addition.cut
+    replacing.put("sgd", begun(other, "sgd", complete=True))
+    found = read_results(replacing.path)["methods"]
+    assert {name: each["rules"]["cut"] for name, each in found.items()} == {"sgd": 9.0, "egd": addition.cut}
+
+
+def test_a_plan_that_has_got_a_method_goes_on_with_the_file(tmp_path: Path, addition: Family) -> None:
+    first, second, *_ = addition.methods
+    before = addition.replace(methods={first: addition.methods[first]}, plain=first)
+    results_in(tmp_path, before).put(first, begun(before, first))
+    now = results_in(tmp_path, addition, second)
+    now.put(second, begun(addition, second))
+    assert list(now.methods) == [first, second]
+
+
+def test_a_new_title_does_not_move_where_and_when_a_method_was_tuned(tmp_path: Path, addition: Family) -> None:
+    there = {**HERE, "hardware": "there"}
+    results_in(tmp_path, addition).put("sgd", begun(addition, "sgd", title="then", environment=there))
+    now = results_in(tmp_path, addition)
+    now.put("sgd", begun(addition, "sgd", title="now"))
     assert now.methods["sgd"]["title"] == "now"
     assert now.methods["sgd"]["environment"]["hardware"] == "there"
 
 
-def test_processes_at_different_methods_share_a_file(tmp_path: Path) -> None:
-    family = next(iter(load_plan().values()))
-    experiment = catalog.load(family.experiment, added=family.added)
-    first, second = list(family.methods)[:2]
-    one, other = Results(tmp_path, family, experiment), Results(tmp_path, family, experiment)
-    one.put(first, EMPTY)
-    other.put(second, EMPTY)
-    one.put(first, {**EMPTY, "complete": True})
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"seconds": None},
+        {"fresh": [{"seed": 0}]},
+        {"complete": True},
+        {"points": [{"seeds": []}]},
+        {"environment": 3},
+        {"best": {"lr": "many"}},
+    ],
+    ids=lambda damage: next(iter(damage)),
+)
+def test_a_damaged_file_is_told_of(tmp_path: Path, addition: Family, damage: dict[str, Any]) -> None:
+    results = results_in(tmp_path, addition)
+    results.put("sgd", begun(addition, "sgd"))
+    found = read_results(results.path)
+    found["methods"]["sgd"] |= damage
+    results.path.write_text(json.dumps(found))
+    with pytest.raises(SpecError, match="must be as `egalitarian tune` wrote it"):
+        results_in(tmp_path, addition)
+    told: list[str] = []
+    assert all_results(tmp_path, "", (), told.append) == []
+    assert "left out of the table" in told[0]
+
+
+def test_nothing_is_written_of_a_method_that_was_not_begun(tmp_path: Path, addition: Family) -> None:
+    results = results_in(tmp_path, addition)
+    results.put("sgd", begun(addition, "sgd", points=[], best=None))
+    assert not results.path.exists()
+
+
+def test_processes_at_different_methods_share_a_file(tmp_path: Path, addition: Family) -> None:
+    first, second = list(addition.methods)[:2]
+    one, other = results_in(tmp_path, addition), results_in(tmp_path, addition)
+    one.put(first, begun(addition, first))
+    other.put(second, begun(addition, second))
+    one.put(first, begun(addition, first, complete=True))
     found = read_results(one.path)["methods"]
     assert {name: each["complete"] for name, each in found.items()} == {first: True, second: False}

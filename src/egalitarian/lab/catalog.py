@@ -134,8 +134,15 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
         raise SpecError(f"{name} must be TOML, got what cannot be read: {error}; mend it there") from None
     if of_user and isinstance(table.get("task"), dict) and isinstance(table["task"].get("file"), str):
         table["task"]["file"] = str(Path(name).parent / table["task"]["file"])
+    for part in ("sources", "claims"):
+        if not isinstance(table.get(part, {}), dict):
+            raise SpecError(f"{part} must be a table, got {table[part]!r} in {name}; write [{part}] and its keys below")
     base, only = table.pop("extends", None), table.pop("only", None)
     if base is None:
+        if only is not None:
+            raise SpecError(
+                f"only must come with extends, got {only!r} alone in {name}; it chooses among what is built upon"
+            )
         return table
     if not isinstance(base, str):
         raise SpecError(f"extends must be the name of an experiment or a file, got {base!r} in {name}; write it so")
@@ -162,7 +169,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
 def _with_only(table: Table, only: Any, name: str) -> Table:
     """Of its methods, and what is claimed of them, these alone."""
     methods = _methods(table)
-    if not isinstance(only, list):
+    if not isinstance(only, list) or not all(isinstance(method, str) for method in only):
         raise SpecError(f'only must be a list of methods, got {only!r} in {name}; write only = ["egd"]')
     wrong = [method for method in only if method not in methods]
     if wrong:

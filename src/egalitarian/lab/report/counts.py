@@ -55,7 +55,8 @@ def measured(value: Count | float) -> str:
 def times(gain: Count | float) -> str:
     """A gain: 46.5×."""
     count = gain if isinstance(gain, Count) else Count(gain)
-    return f"{count.sign} {count.value:.1f}×".strip()
+    number = f"{count.value:.1f}" if count.value >= 0.1 else f"{count.value:.2g}"
+    return f"{count.sign} {number}×".strip()
 
 
 def percent(share: float) -> str:

@@ -176,7 +176,7 @@ def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Re
     differs = _differences(spec, experiment, run, stored.folder.name)
     told = spec if run is None else run.describe()  # threshold and budget are no part of a run: today's count
     budget = told["settings"]["epochs"]
-    reading = read_run(stored, told["measure"]["threshold"])
+    reading = read_run(stored, told["measure"]["threshold"], budget)
     state, bound = _state(reading, budget)
     last = reading.last or {}
     return (

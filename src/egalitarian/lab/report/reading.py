@@ -86,12 +86,13 @@ class Reading:
         ]
 
 
-def read_run(stored: Stored, threshold: float) -> Reading:
-    """Raises StoreError for what was cut or edited."""
+def read_run(stored: Stored, threshold: float, budget: int) -> Reading:
+    """A mean is over the budget's epochs, however long somebody went on. Raises StoreError for what was cut or edited."""
     lines = _patiently(lambda: _vouched(stored))
     records = json.loads(b"[" + b",".join(line for line in lines if b'"snapshot"' not in line) + b"]")
     accuracies = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
-    learnt = [record["train_accuracy"] for record in records if record["train_accuracy"] is not None]
+    within = [record for record in records if record["epoch"] < budget]
+    learnt = [record["train_accuracy"] for record in within if record["train_accuracy"] is not None]
     end = accuracies[-max(1, len(accuracies) // 10) :]
     past = (record["epoch"] for record in records if (record["test_accuracy"] or 0) > threshold)
     last = records[-1] if records else None

@@ -17,7 +17,7 @@ from egalitarian.lab.listeners import telling
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Store
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.results import Results
+from egalitarian.lab.tuning.results import Results, alone
 from egalitarian.lab.tuning.says import Aloud, finish
 from egalitarian.lab.tuning.trial import OutOfTime, Workshop
 from egalitarian.lab.tuning.work import prepare, tune
@@ -59,6 +59,8 @@ def begin(job: Job) -> list[Results]:
     every = [
         Results(job.out, family, _experiment(family, job), job.quick, job.replace, job.methods) for family in job.families
     ]
+    with alone(job.out):
+        pass  # it can be made, and written to
     for family in job.families:
         prepare(family, family.only(job.methods), job.settings, Workshop(Store(job.runs), job.device))
     return every

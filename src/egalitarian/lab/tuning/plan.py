@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +18,12 @@ SMALLEST = 3
 """A window's side, below which no point is inside."""
 
 QUICK_EPOCHS = 20
+
+FAR = 600.0
+"""In natural logarithms: beyond it there are no numbers."""
+
+APART = ("-quick", "-changed")
+"""How the files of tables end that are not the real ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +90,29 @@ class Family(Settings):
         for what in ("tuning_seeds", "fresh_seeds"):
             if not getattr(self, what):
                 raise SpecError(f"{what} must name at least one seed, got none; for example [0]")
+            if len(set(getattr(self, what))) < len(getattr(self, what)):
+                raise SpecError(f"{what} must name each seed once, got {list(getattr(self, what))}; leave out the others")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name) or self.name == "all" or self.name.endswith(APART):
+            rule = f"letters, digits, - and _, not 'all' and not ending in {' or '.join(APART)}"
+            raise SpecError(f"a family's name must be {rule}, got {self.name!r}; it names its file")
+        far = self.size // 2 + self.moves
+        for name, tuned in self.methods.items():
+            for axis, factor in ((tuned.lr, self.lr_factor), (tuned.decay, self.decay_factor)):
+                ends = (
+                    (axis.centre / factor**far, axis.centre * factor**far) if math.log(factor) * far < FAR else (0.0, 0.0)
+                )
+                if not sys.float_info.min < ends[0] <= ends[1] < sys.float_info.max:
+                    what = f"{name}: {axis.key} must stay a number {far} steps from its centre"
+                    raise SpecError(f"{what}, got a factor of {factor:g}; take a smaller one")
         if shared := set(self.tuning_seeds) & set(self.fresh_seeds):
             raise SpecError(f"fresh_seeds must be none of the tuning seeds, got {min(shared)} in both; choose others")
         if self.score == "epochs" and not self.validation:
             raise SpecError("validation must be > 0 where epochs count, got 0; the choice reads it: for example 0.5")
 
     def only(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The methods of these names, or all."""
+        """The methods of these names; none, or `all`, is all."""
+        if "all" in names:
+            return tuple(self.methods)
         for name in names:
             if name not in self.methods:
                 hint = nearest(name, self.methods) or f"one of {', '.join(self.methods)}"
@@ -114,11 +139,23 @@ def load_plan(path: Path | None = None) -> dict[str, Family]:
         raise SpecError(f"{where}: families must hold at least one, got none; add [families.NAME]")
     shared = table.get("all", {})
     try:
-        return {name: read(Family, {"name": name, **shared, **own}, f"families.{name}") for name, own in families.items()}
+        for name, own in families.items():
+            if "name" in own:
+                raise SpecError(
+                    f"families.{name}: name must be absent, got {own['name']!r}; a family is named by its table"
+                )
+        found = {name: read(Family, {**shared, **own, "name": name}, f"families.{name}") for name, own in families.items()}
+        return {name: family if path is None else _beside(family, path.parent) for name, family in found.items()}
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
     except TypeError:  # [all] or a family that is a plain value
         raise SpecError(f"{where}: all and every family must be tables, got other values; write [all]") from None
+
+
+def _beside(family: Family, folder: Path) -> Family:
+    """With an experiment's file found beside the plan, as `extends` finds one beside an experiment."""
+    beside = folder / family.experiment
+    return family.replace(experiment=str(beside)) if family.experiment.endswith(".toml") and beside.is_file() else family
 
 
 def chosen(plan: Mapping[str, Family], name: str) -> list[Family]:

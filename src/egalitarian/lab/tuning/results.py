@@ -6,22 +6,25 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
-from egalitarian.lab.tuning.plan import Family
+from egalitarian.lab.tuning.outcome import Outcome
+from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
+from egalitarian.lab.tuning.trial import tuning_runs
 
-SAME = ("experiment", "changes", "score", "threshold")
-"""What a file's methods share; and each has its budget."""
+SAME = ("family", "experiment", "changes", "score", "threshold", "quick")
+"""What a file's methods share."""
 RANK = "failures, then the median"
 """How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
 
 
 class Results:
-    """One family's file. Methods are kept side by side; a fuller one is only replaced when that is asked for."""
+    """One family's file. Its methods are of one experiment and one set of rules; a fuller one is only replaced when that is
+    asked for, and then once there is something whole to take its place."""
 
     def __init__(
         self,
@@ -32,10 +35,10 @@ class Results:
         replace: bool = False,
         methods: tuple[str, ...] = (),
     ) -> None:
-        self._family = family
-        asked = family.only(methods)
-        self._replaced = set(asked) if replace else set()
-        self._about = {
+        self._family, self._changes = family, experiment.changes
+        self._asked = family.only(methods)
+        self._replaced = set(self._asked) if replace else set()
+        self._about: dict[str, Any] = {
             "family": family.name,
             "experiment": experiment.name,
             "title": experiment.heading,
@@ -43,7 +46,7 @@ class Results:
             "score": family.score,
             "threshold": experiment.measure.threshold,
             "steps_per_epoch": experiment.steps_per_epoch,
-            "budgets": {name: experiment.method(name).epochs for name in family.methods},
+            "budgets": {name: QUICK_EPOCHS if quick else experiment.method(name).epochs for name in family.methods},
             "changes": list(experiment.changes),
             "quick": quick,
         }
@@ -51,19 +54,17 @@ class Results:
         self._kept: set[str] = set()
         self.taken, self.seconds = 0, 0.0
         """Points that the file knew, and seconds of training, since then."""
-        found = read_results(self.path) if self.path.exists() else {}
-        differing = _differing(found, self._about) if found else None
-        if differing is not None and not replace:
-            self._refuse(*differing)
-        self._others_stay = differing is None
-        self.methods: dict[str, Any] = dict(found.get("methods", {})) if self._others_stay else {}
-        for method in set(asked) & set(self.methods) - self._replaced:
-            self._check(method, self.methods[method])
+        self.methods = self._read()
 
     @property
     def complete(self) -> bool:
         """Whether every method of the family has been measured on its fresh seeds."""
         return all(self.methods.get(name, {}).get("complete", False) for name in self._family.methods)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every method that was asked for has been."""
+        return all(self.methods.get(name, {}).get("complete", False) for name in self._asked)
 
     @property
     def kept(self) -> list[str]:
@@ -79,45 +80,62 @@ class Results:
         """Writes it down, unless the file has more of it. Another process may be at other methods."""
         self._kept.discard(method)
         with alone(self.path.parent):
-            if self.path.exists() and self._others_stay:
-                self.methods = read_results(self.path)["methods"]
-            self._others_stay = True  # from now on the file is ours
-            earlier = None if method in self._replaced else self.methods.get(method)
-            if earlier is not None and fullness(entry) < fullness(earlier):
+            self.methods = self._read()
+            earlier = self.methods.get(method)
+            if earlier is None and not entry["points"] and not entry["complete"]:
+                return
+            fewer = not entry["complete"] if method in self._replaced else fullness(entry) < fullness(earlier or entry)
+            if earlier is not None and fewer:
                 self._kept.add(method)
                 return
+            self._replaced.discard(method)
             if earlier is not None and lasting(entry) == lasting(earlier):
                 entry = {**entry, "environment": earlier["environment"]}  # nothing was found here
             self.methods[method] = entry
             order = [name for name in self._family.methods if name in self.methods]
-            methods = {name: self.methods[name] for name in (*order, *(set(self.methods) - set(order)))}
+            order += [name for name in self.methods if name not in order]
+            methods = {name: self.methods[name] for name in order}
             write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
 
+    def _read(self) -> dict[str, Any]:
+        """What the file has, all of it of the experiment and the rules of now but what is to be replaced."""
+        if not self.path.exists():
+            return {}
+        found = read_results(self.path)
+        methods = dict(found["methods"])
+        staying = [name for name in methods if name not in self._replaced]
+        for what in SAME if staying else ():
+            if found[what] != self._about[what]:
+                self._refuse(what, self._about[what], found[what], staying[0])
+        for name in staying:
+            self._check(name, methods[name])
+        return methods
+
     def _check(self, method: str, entry: Mapping[str, Any]) -> None:
-        """That a method was tuned by the rules of now; how far a search goes may differ."""
+        """That a method was tuned by the rules of now, how far a search goes apart, and by the runs of now."""
         for what, now in rules_of(self._family).items():
             then = entry.get(what)
             if isinstance(now, dict) and isinstance(then, dict):
                 rule = next((rule for rule in now if rule not in ("size", "moves") and then.get(rule) != now[rule]), None)
                 if rule is not None:
-                    self._refuse(f"{method}'s {rule}", now[rule], then.get(rule))
+                    self._refuse(f"{method}'s {rule}", now[rule], then.get(rule), method)
             elif then != now:
-                self._refuse(f"{method}'s {what}", now, then)
+                self._refuse(f"{method}'s {what}", now, then, method)
+        if method not in self._family.methods or not entry["points"]:
+            return
+        best, epochs = entry["best"], self._about["budgets"][method]
+        if best is not None and best["budget"] != epochs:
+            self._refuse(f"{method}'s epochs", epochs, best["budget"], method)
+        point = entry["points"][0]
+        now = [run.id for run in tuning_runs(self._family, method, self._changes, point["lr"], point["decay"])]
+        then = [seed["id"] for seed in point["seeds"]]
+        if then != now:
+            where = f"at lr {point['lr']:g} and decay {point['decay']:g}"
+            self._refuse(f"{method}'s runs {where}, as the experiment is now:", now, then, method)
 
-    def _refuse(self, what: str, now: object, then: object) -> NoReturn:
-        raise SpecError(f"{self.path} must be of {what} {now!r}, got {then!r}; name another --out, or --replace it")
-
-
-def _differing(found: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, object, object] | None:
-    """The first thing of which a file has another value than it must: what, the one of now, the file's."""
-    for what in SAME:
-        if found.get(what) != about[what]:
-            return what, about[what], found.get(what)
-    budgets = found.get("budgets", {})  # the plan may have got or lost a method since
-    for method, now in about["budgets"].items():
-        if budgets.get(method, now) != now:
-            return f"{method}'s epochs", now, budgets[method]
-    return None
+    def _refuse(self, what: str, now: object, then: object, method: str) -> NoReturn:
+        way = f"name another --out, or --replace it (--method {method})"
+        raise SpecError(f"{self.path} must be of {what} {now!r}, got {then!r}; {way}")
 
 
 def rules_of(family: Family) -> dict[str, Any]:
@@ -152,27 +170,48 @@ def apart(about: Mapping[str, Any]) -> str:
 
 
 def read_results(path: Path) -> dict[str, Any]:
+    """Every field that is read later is there, and of its kind."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        for what in (*SAME, "title", "plain", "complete"):
+            found[what]
         if not isinstance(found["methods"], dict):
             raise TypeError("methods")
         for entry in found["methods"].values():
-            fullness(entry)
-            where_and_when(entry)
-    except (OSError, ValueError, TypeError, LookupError) as error:
+            _inspect(entry)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SpecError(
             f"{path} must be as `egalitarian tune` wrote it, got {type(error).__name__}: {error}; move it away"
         ) from None
     return dict(found)
 
 
-def all_results(folder: Path, suffix: str, order: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Every family's that is in the folder, the plan's order first."""
-    found = [read_results(path) for path in sorted(folder.glob("tuned-*.json"))]
+def _inspect(entry: Mapping[str, Any]) -> None:
+    fullness(entry)
+    where_and_when(entry)
+    float(entry["seconds"])
+    entry["title"], entry["windows"], entry["rules"], entry["tuning_seeds"], entry["fresh_seeds"]
+    for point in entry["points"]:
+        float(point["lr"]), float(point["decay"]), int(point["budget"])
+    for seed in (*entry["fresh"], *(seed for point in entry["points"] for seed in point["seeds"])):
+        Outcome(**seed)
+    if entry["complete"] and not (entry["fresh"] and entry["best"]):
+        raise ValueError("complete without fresh seeds")
+    if entry["points"] and entry["best"] is not None:
+        float(entry["best"]["lr"]), float(entry["best"]["decay"]), int(entry["best"]["budget"])
+
+
+def all_results(folder: Path, suffix: str, order: Sequence[str], tell: Callable[[str], object]) -> list[dict[str, Any]]:
+    """Every family's that is in the folder and can be read, the plan's order first."""
+    found = []
+    for path in sorted(folder.glob("tuned-*.json")):
+        try:
+            found.append(read_results(path))
+        except SpecError as error:
+            tell(f"left out of the table: {error}")
     places = {name: place for place, name in enumerate(order)}
-    yield from sorted(
-        (each for each in found if apart(each) == suffix), key=lambda each: places.get(each["family"], len(places))
-    )
+    own = [each for each in found if apart(each) == suffix and each["methods"]]
+    return sorted(own, key=lambda each: places.get(each["family"], len(places)))
 
 
 @contextlib.contextmanager

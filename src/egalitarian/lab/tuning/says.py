@@ -43,13 +43,22 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     if not results.path.exists():
         return
     found = read_results(results.path)
+    if not found["methods"]:
+        return
     suffix = apart(found)
     page = out / f"tuned{suffix}.md"
     with alone(out):
-        write(page, markdown(all_results(out, suffix, order)))
+        told: list[str] = []
+        write(page, markdown(all_results(out, suffix, order, told.append)))
+    for text in told:
+        console.print(f"[yellow]{escape(text)}[/yellow]")
     _say_tuned(console, found, results.kept, (results.path, page))
     if results.taken:
-        rest = "" if results.seconds else " Nothing was left to train; to repeat it, name another --out."
+        rest = (
+            ""
+            if results.seconds or not results.finished
+            else " Nothing was left to train; to repeat it, name another --out."
+        )
         console.print(f"{results.taken} points are as the file had them.{rest}")
 
 

@@ -67,8 +67,7 @@ class Trials:
     def point(self, place: Place, budget: int) -> Point:
         """The tuning seeds at a place of the lattice, `budget` epochs at most; the choice reads the validation split."""
         lr, decay = self.settings(place)
-        experiment = self.experiment(place, validation=True)
-        runs = [Run(experiment, self.method, seed) for seed in self.family.tuning_seeds]
+        runs = tuning_runs(self.family, self.method, self.changes, lr, decay)
         known = self.known.point([run.id for run in runs], budget, self.family.budget)
         if known is not None:
             self.taken += 1
@@ -102,19 +101,16 @@ class Trials:
     def experiment(self, place: Place, validation: bool) -> Experiment:
         """The family's experiment with the two settings of a place."""
         apart = self.family.validation if validation else 0.0
-        changes = [*self.changes, UNSEEN, *([f"training.validation={apart}"] if apart else []), *self.changed(place)]
-        return catalog.load(self.family.experiment, changes, added=self.family.added)
+        return with_settings(self.family, self.method, self.changes, *self.settings(place), apart)
 
     def changed(self, place: Place) -> list[str]:
         """What `--set` would have to be given."""
-        tuned = self.family.methods[self.method]
-        pairs = zip((tuned.lr, tuned.decay), self.settings(place), strict=True)
-        return [f"methods.{self.method}.{change}" for axis, number in pairs for change in _set(axis, number, self._plain)]
+        return _changed(self.family, self.method, self._plain, *self.settings(place))
 
     @cached_property
     def _plain(self) -> Method:
         """As it is before it is tuned."""
-        return catalog.load(self.family.experiment, self.changes, added=self.family.added).method(self.method)
+        return _untuned(self.family, self.method, self.changes)
 
     def _until_all_are_seen(self, runs: Sequence[Run], budget: int) -> tuple[Outcome, ...]:
         """Trains until every seed has passed on the validation split, too: a sweep ends one by its test accuracy."""
@@ -135,6 +131,29 @@ class Trials:
             sweep(runs[0].experiment, self.method, seeds, store, workshop.device, stop=stop, listener=workshop.listener)
         finally:
             self.seconds += time.monotonic() - begun
+
+
+def tuning_runs(family: Family, method: str, changes: Sequence[str], lr: float, decay: float) -> list[Run]:
+    """Of the tuning seeds, with these two settings."""
+    experiment = with_settings(family, method, changes, lr, decay, family.validation)
+    return [Run(experiment, method, seed) for seed in family.tuning_seeds]
+
+
+def with_settings(family: Family, method: str, changes: Sequence[str], lr: float, decay: float, apart: float) -> Experiment:
+    """The family's experiment with two settings of a method, and a share of the test points set apart."""
+    validation = [f"training.validation={apart}"] if apart else []
+    tuned = _changed(family, method, _untuned(family, method, changes), lr, decay)
+    return catalog.load(family.experiment, [*changes, UNSEEN, *validation, *tuned], added=family.added)
+
+
+def _untuned(family: Family, method: str, changes: Sequence[str]) -> Method:
+    return catalog.load(family.experiment, changes, added=family.added).method(method)
+
+
+def _changed(family: Family, method: str, plain: Method, lr: float, decay: float) -> list[str]:
+    tuned = family.methods[method]
+    pairs = ((tuned.lr, lr), (tuned.decay, decay))
+    return [f"methods.{method}.{change}" for axis, number in pairs for change in _set(axis, number, plain)]
 
 
 def _set(axis: Axis, number: float, method: Method) -> Iterable[str]:

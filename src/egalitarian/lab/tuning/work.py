@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from egalitarian.lab.settings import SpecError
 from egalitarian.lab.sweep import rehearse
 from egalitarian.lab.tuning.outcome import Known, Outcome, Point
 from egalitarian.lab.tuning.plan import Family
@@ -61,8 +62,14 @@ class Work:
 def prepare(family: Family, methods: Sequence[str], changes: Sequence[str], workshop: Workshop) -> None:
     """One step of every method at its grid's centre: what cannot work is told before anything is trained."""
     for method in methods:
-        trials = Trials(family, method, tuple(changes), workshop)
-        rehearse(trials.experiment(CENTRE, validation=True), method, family.tuning_seeds[0])
+        experiment = Trials(family, method, tuple(changes), workshop).experiment(CENTRE, validation=True)
+        if family.score == "train-accuracy" and experiment.measure.waits:
+            threshold = f"{experiment.measure.threshold:g} in {experiment.name}"
+            raise SpecError(
+                f"score must be 'epochs' where a threshold ends a run, got 'train-accuracy' and {threshold}: "
+                "seeds that pass would be averaged over fewer epochs; set measure.threshold to 1"
+            )
+        rehearse(experiment, method, family.tuning_seeds[0])
 
 
 def tune(

@@ -23,6 +23,7 @@ from egalitarian.lab.tuning.plan import Family, chosen, load_plan, shrunk
 from egalitarian.lab.tuning.search import Search
 from egalitarian.lab.tuning.trial import Trials, Workshop
 from egalitarian.lab.tuning.window import Place, Window, value
+from egalitarian.lab.tuning.work import prepare
 
 PLAN = load_plan()
 """Plain, column norm, RSVD, Grokfast, Muon, EGD with decay inside and outside."""
@@ -380,6 +381,13 @@ def test_a_bad_plan_is_told_of(name: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=message) as caught:
         load_plan(tmp_path / "plan.toml")
     assert "; " in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["optim.lr=5", "methods.egd.optim.lr=5", "training.validation=0.2"])
+def test_a_change_that_the_tuning_undoes_is_refused(change: str) -> None:
+    workshop = Workshop(Store(Path("nowhere")), CPU)
+    with pytest.raises(SpecError, match=f"--set must name what is not tuned, got '{change}' and egd of addition"):
+        prepare(PLAN["addition"], ["egd"], [change], workshop)
 
 
 def test_an_experiment_is_found_beside_its_plan(tmp_path: Path) -> None:

@@ -142,7 +142,11 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
         try:
             summary, reading = _summary(stored, loaded.get(stored.folder.parent.parent.name))
         except (StoreError, LookupError, TypeError, ValueError, AttributeError) as error:
-            told = error if isinstance(error, StoreError) else f"{stored.folder} must be as the lab wrote it, got {error!r}"
+            told = (
+                error
+                if isinstance(error, StoreError)
+                else f"{stored.folder} must be as the lab wrote it, got {error!r}; move it away"
+            )
             warnings.append(str(told).replace(f"{store.root}/", ""))
             continue
         if not summary.epochs and stored.unvouched:

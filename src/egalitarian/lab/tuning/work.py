@@ -62,6 +62,7 @@ class Work:
 def prepare(family: Family, methods: Sequence[str], changes: Sequence[str], workshop: Workshop) -> None:
     """One step of every method at its grid's centre: what cannot work is told before anything is trained."""
     for method in methods:
+        _refuse_idle(family, method, changes)
         experiment = Trials(family, method, tuple(changes), workshop).experiment(CENTRE, validation=True)
         if family.score == "train-accuracy" and experiment.measure.waits:
             threshold = f"{experiment.measure.threshold:g} in {experiment.name}"
@@ -70,6 +71,17 @@ def prepare(family: Family, methods: Sequence[str], changes: Sequence[str], work
                 "seeds that pass would be averaged over fewer epochs; set measure.threshold to 1"
             )
         rehearse(experiment, method, family.tuning_seeds[0])
+
+
+def _refuse_idle(family: Family, method: str, changes: Sequence[str]) -> None:
+    """A change that the tuning itself would undo: it would stand in the table's heading and not be true."""
+    tuned = family.methods[method]
+    for change in changes:
+        key = change.split("=")[0].strip().removeprefix(f"methods.{method}.")
+        if key in (tuned.lr.key, tuned.decay.key, "training.validation"):
+            raise SpecError(
+                f"--set must name what is not tuned, got {change!r} and {method} of {family.name}; change the plan"
+            )
 
 
 def tune(

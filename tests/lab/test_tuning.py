@@ -364,6 +364,15 @@ BAD = {
     "no validation": (OWN.replace("validation = 0.5", "validation = 0"), "validation must be > 0 where epochs count"),
     "a factor of 1": (OWN.replace("lr_factor = 2.0", "lr_factor = 1"), "lr_factor must be > 1, got 1"),
     "a centre of 0": (OWN.replace("centre = 0.05", "centre = 0"), r"methods\.egd\.lr\.centre must be > 0, got 0"),
+    "a size of a million": (OWN.replace("size = 3", "size = 1000001"), "size must be <= 99, got 1000001"),
+    "one setting twice": (
+        OWN.replace("optim.weight_decay", "optim.lr"),
+        "lr and decay must be two settings, got 'optim.lr'",
+    ),
+    "a dot in a name": (
+        OWN.replace("methods.egd", 'methods."egd.2"').replace('plain = "egd"', 'plain = "egd.2"'),
+        "a tuned method's name must have no dot, got 'egd.2'",
+    ),
     "a seed twice": (OWN.replace("fresh_seeds = [0]", "fresh_seeds = [0, 0]"), r"must name each seed once, got \[0, 0\]"),
     "a huge factor": (OWN.replace("lr_factor = 2.0", "lr_factor = 1e200"), "optim.lr must stay a number 2 steps from its"),
     "a path for a name": (OWN.replace("families.mine", 'families."a/../b"'), r"a family's name must be .* got 'a/\.\./b'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +16,12 @@ from egalitarian.lab.settings import Settings, SpecError, nearest, read, refuse_
 SMALLEST = 3
 """A window's side, below which no point is inside."""
 
+LARGEST = 99
+
 QUICK_EPOCHS = 20
 
-FAR = 600.0
-"""In natural logarithms: beyond it there are no numbers."""
+FAR = 700.0
+"""From 1, in natural logarithms: there are no numbers beyond."""
 
 APART = ("-quick", "-changed")
 """How the files of tables end that are not the real ones."""
@@ -87,27 +88,36 @@ class Family(Settings):
             raise SpecError(f"plain must be one of the methods, got {self.plain!r}; one of {', '.join(self.methods)}")
         if not self.size % 2:
             raise SpecError(f"size must be odd, got {self.size}; a window has a centre")
-        for what in ("tuning_seeds", "fresh_seeds"):
-            if not getattr(self, what):
-                raise SpecError(f"{what} must name at least one seed, got none; for example [0]")
-            if len(set(getattr(self, what))) < len(getattr(self, what)):
-                raise SpecError(f"{what} must name each seed once, got {list(getattr(self, what))}; leave out the others")
+        if self.size > LARGEST:
+            raise SpecError(f"size must be <= {LARGEST}, got {self.size}; that many points would never be trained")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name) or self.name == "all" or self.name.endswith(APART):
             rule = f"letters, digits, - and _, not 'all' and not ending in {' or '.join(APART)}"
             raise SpecError(f"a family's name must be {rule}, got {self.name!r}; it names its file")
-        far = self.size // 2 + self.moves
-        for name, tuned in self.methods.items():
-            for axis, factor in ((tuned.lr, self.lr_factor), (tuned.decay, self.decay_factor)):
-                ends = (
-                    (axis.centre / factor**far, axis.centre * factor**far) if math.log(factor) * far < FAR else (0.0, 0.0)
-                )
-                if not sys.float_info.min < ends[0] <= ends[1] < sys.float_info.max:
-                    what = f"{name}: {axis.key} must stay a number {far} steps from its centre"
-                    raise SpecError(f"{what}, got a factor of {factor:g}; take a smaller one")
-        if shared := set(self.tuning_seeds) & set(self.fresh_seeds):
-            raise SpecError(f"fresh_seeds must be none of the tuning seeds, got {min(shared)} in both; choose others")
         if self.score == "epochs" and not self.validation:
             raise SpecError("validation must be > 0 where epochs count, got 0; the choice reads it: for example 0.5")
+        self._check_seeds()
+        for name, tuned in self.methods.items():
+            self._check_method(name, tuned)
+
+    def _check_seeds(self) -> None:
+        for what, seeds in (("tuning_seeds", self.tuning_seeds), ("fresh_seeds", self.fresh_seeds)):
+            if not seeds:
+                raise SpecError(f"{what} must name at least one seed, got none; for example [0]")
+            if len(set(seeds)) < len(seeds):
+                raise SpecError(f"{what} must name each seed once, got {list(seeds)}; leave out the others")
+        if shared := set(self.tuning_seeds) & set(self.fresh_seeds):
+            raise SpecError(f"fresh_seeds must be none of the tuning seeds, got {min(shared)} in both; choose others")
+
+    def _check_method(self, name: str, tuned: Tuned) -> None:
+        if "." in name:
+            raise SpecError(f"a tuned method's name must have no dot, got {name!r}; --set could not tell it apart")
+        if tuned.lr.key == tuned.decay.key:
+            raise SpecError(f"{name}: lr and decay must be two settings, got {tuned.lr.key!r} for both; name another")
+        far = self.size // 2 + self.moves
+        for axis, factor in ((tuned.lr, self.lr_factor), (tuned.decay, self.decay_factor)):
+            if abs(math.log(axis.centre)) + far * math.log(factor) > FAR:
+                what = f"{name}: {axis.key} must stay a number {far} steps from its centre"
+                raise SpecError(f"{what}, got a factor of {factor:g}; take a smaller one")
 
     def only(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods of these names; none, or `all`, is all."""

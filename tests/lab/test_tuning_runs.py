@@ -493,13 +493,15 @@ def test_replacing_destroys_nothing_before_it_is_whole(tmp_path: Path, addition:
     other = addition.replace(cut=9.0)
     with pytest.raises(SpecError, match="egd's cut"):
         results_in(tmp_path, other, "sgd", replace=True)  # it would stand beside
-    replacing = results_in(tmp_path, other, replace=True)
+    two = other.replace(methods={name: other.methods[name] for name in ("sgd", "egd")})
+    replacing = results_in(tmp_path, two, replace=True)
     replacing.put("sgd", begun(other, "sgd"))
     assert replacing.kept == ["sgd"]
     assert read_results(replacing.path)["methods"]["sgd"]["rules"]["cut"] == addition.cut
     replacing.put("sgd", begun(other, "sgd", complete=True))
-    found = read_results(replacing.path)["methods"]
-    assert {name: each["rules"]["cut"] for name, each in found.items()} == {"sgd": 9.0, "egd": addition.cut}
+    found = read_results(replacing.path)
+    assert {name: each["rules"]["cut"] for name, each in found["methods"].items()} == {"sgd": 9.0, "egd": addition.cut}
+    assert not found["complete"], "EGD's turn is yet to come"
 
 
 def test_a_plan_that_has_got_a_method_goes_on_with_the_file(tmp_path: Path, addition: Family) -> None:

@@ -20,6 +20,7 @@ from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.order import Order, Plan
 from egalitarian.lab.progress import Interrupted, Silent
+from egalitarian.lab.report.contents import of_table
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
 
@@ -161,8 +162,6 @@ def run(
     polar factor is the fast one (docs/lab.md).
     """
     choices.use_data(data)
-    from egalitarian.lab.report.contents import of_table
-
     console = Console(highlight=False)
     names = choices.several(method)
     groups = [

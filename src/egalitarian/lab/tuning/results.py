@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,17 +58,20 @@ class Results:
 
     @property
     def complete(self) -> bool:
-        """Whether every method of the family has been measured on its fresh seeds."""
-        return all(self.methods.get(name, {}).get("complete", False) for name in self._family.methods)
+        """Whether every method of the family has been measured on its fresh seeds, and none is to be replaced yet."""
+        return self._all_measured(self._family.methods)
 
     @property
     def finished(self) -> bool:
         """Whether every method that was asked for has been."""
-        return all(self.methods.get(name, {}).get("complete", False) for name in self._asked)
+        return self._all_measured(self._asked)
+
+    def _all_measured(self, methods: Iterable[str]) -> bool:
+        return not self._replaced and all(self.methods.get(name, {}).get("complete", False) for name in methods)
 
     @property
     def kept(self) -> list[str]:
-        """Methods of which the file has more than was found now."""
+        """Methods of which the file has more than was found now, or a whole one while another is under way."""
         return sorted(self._kept)
 
     def known(self, method: str) -> dict[str, Any] | None:

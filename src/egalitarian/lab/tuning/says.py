@@ -54,11 +54,8 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
         console.print(f"[yellow]{escape(text)}[/yellow]")
     _say_tuned(console, found, results.kept, (results.path, page))
     if results.taken:
-        rest = (
-            ""
-            if results.seconds or not results.finished
-            else " Nothing was left to train; to repeat it, name another --out."
-        )
+        nothing = results.finished and not results.seconds
+        rest = " Nothing was left to train; to repeat it, name another --out." if nothing else ""
         console.print(f"{results.taken} points are as the file had them.{rest}")
 
 
@@ -69,7 +66,9 @@ def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str]
     shows.put(console, made)
     console.print(f"[dim]{escape(about(results))}[/dim]")
     for method in kept:
-        console.print(f"[yellow]{method}: the file has more points or seeds than this, and is kept; --replace it[/yellow]")
+        console.print(
+            f"[yellow]{method}: the file has more of it and is kept; --replace puts another there once whole[/yellow]"
+        )
     for path in files:
         console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import typer
@@ -47,6 +47,25 @@ def test_side_by_side_is_one_after_another(tmp_path: Path, capsys: pytest.Captur
     assert together.count(table) == 1
     said = {json.loads(path.read_text())["beside"] for path in (tmp_path / "both").rglob("environment.jsonl")}
     assert said == {1}
+
+
+def test_what_is_stored_needs_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--runs", str(tmp_path), "--jobs", "2", "--epochs"]
+    assert main([*asked[:3], "egd", *asked[4:], "4"]) == 0
+    before = records(tmp_path)
+    capsys.readouterr()
+    assert main([*asked, "4"]) == 0  # only SGD's is left
+    said = capsys.readouterr().out
+    assert "addition-97 sgd: 2 seeds, up to 4 epochs" in said
+    assert "addition-97 egd:" not in said
+    assert {place: text for place, text in records(tmp_path).items() if "egd" in place} == before
+    with patch.object(Jobs, "_started", side_effect=AssertionError("a process for what is stored")):
+        assert main([*asked, "4"]) == 0
+    table = capsys.readouterr().out
+    assert " sgd " in table
+    assert " egd " in table
+    assert main([*asked, "5", "--final"]) == 0
+    assert {json.loads(text.splitlines()[-1])["epoch"] for text in records(tmp_path).values()} == {4}, "the longer budget"
 
 
 def test_how_each_ended_is_known() -> None:

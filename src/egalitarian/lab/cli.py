@@ -183,9 +183,11 @@ def run(
         told = f"With {', '.join(changes)}: what that changes is stored beside, and never counted as the paper's."
         for line in (told, *(own for plan in plans for own in shows.kept_apart(plan.experiment, plan.method, changes))):
             console.print(f"[dim]{escape(line)}[/dim]")
-    order.rehearse()
+    left = order.left()
+    if BESIDE not in os.environ:  # else whoever began this process has done so
+        left.rehearse()
     if jobs > 1:
-        side_by_side(Jobs(console, order.commands(), jobs))
+        side_by_side(Jobs(console, left.commands(), jobs))
         done = order.carry_out(Silent())  # reads what is stored
     else:
         with Display(console, curves=False) as display:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from egalitarian.lab.progress import Listener, Progress, Stop
 from egalitarian.lab.spec import Experiment
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import rehearse, sweep
+from egalitarian.lab.store import Store, StoreError
+from egalitarian.lab.sweep import all_stored, rehearse, sweep
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,10 @@ class Order:
     past: int | None = None
     """Epochs after the threshold, instead of the experiment's."""
 
+    def left(self) -> Order:
+        """The same of the plans that are not wholly stored, or that cannot be read: whoever trains them will tell."""
+        return replace(self, plans=[plan for plan in self.plans if not self._is_stored(plan)])
+
     def rehearse(self) -> None:
         """One step of every plan: what cannot work is told before anything is trained."""
         for plan in self.plans:
@@ -51,16 +55,30 @@ class Order:
 
     def carry_out(self, listener: Listener) -> list[list[Progress]]:
         """Trains what is not stored; what is known of every plan's seeds."""
-        store, done = Store(self.runs), []
+        store = Store(self.runs)
+
+        def train(plan: Plan, seeds: Sequence[int], stop: Stop) -> list[Progress]:
+            return sweep(plan.experiment, plan.method, seeds, store, self.device, stop=stop, listener=listener)
+
+        done = [train(plan, *self._parts(plan)[0]) for plan in self.plans]
         for plan in self.plans:
-            stop = Stop.of(plan.experiment, plan.method, self.epochs, self.past)
-            done.append(sweep(plan.experiment, plan.method, self.seeds, store, self.device, stop=stop, listener=listener))
-        for plan in self.plans:
-            if plan.final:
-                whole = Stop.of(plan.experiment, plan.method, self.epochs, plan.experiment.method(plan.method).epochs)
-                first = self.seeds[:1]
-                sweep(plan.experiment, plan.method, first, store, self.device, stop=whole, listener=listener)
+            for part in self._parts(plan)[1:]:
+                train(plan, *part)
         return done
+
+    def _parts(self, plan: Plan) -> list[tuple[Sequence[int], Stop]]:
+        """What is to be stored: first every seed until its stop, then where it is final the first through its budget."""
+        budget = plan.experiment.method(plan.method).epochs
+        whole = Stop.of(plan.experiment, plan.method, self.epochs, budget)
+        parts = [(self.seeds, Stop.of(plan.experiment, plan.method, self.epochs, self.past))]
+        return [*parts, (self.seeds[:1], whole)] if plan.final else parts
+
+    def _is_stored(self, plan: Plan) -> bool:
+        store = Store(self.runs)
+        try:
+            return all(all_stored(plan.experiment, plan.method, *part, store) for part in self._parts(plan))
+        except StoreError:
+            return False
 
     def commands(self) -> dict[str, list[str]]:
         """Of every plan, by its name: the command that carries it out alone."""

@@ -68,6 +68,12 @@ def sweep(
     return [known[seed] for seed in seeds]
 
 
+def all_stored(experiment: Experiment, method: str, seeds: Sequence[int], stop: Stop, store: Store) -> bool:
+    """Whether a sweep would find nothing to train."""
+    runs = {seed: Run(experiment, method, seed) for seed in seeds}
+    return all(progress.done(stop) for progress in _look_up(runs, store, stop).values())
+
+
 def rehearse(experiment: Experiment, method: str, seed: int) -> None:
     """One step of one seed, kept nowhere: what cannot work is told before anything is made or trained for hours."""
     try:

@@ -5,7 +5,7 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 
-.PHONY: help grok test test-slow lint types bench noise figure examples paper results clean
+.PHONY: help grok test test-slow lint types api bench noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -32,6 +32,9 @@ lint: $(STAMP)   ## ruff: lint and format
 
 types: $(STAMP)  ## mypy, strict
 	$(VENV)/bin/mypy
+
+api: $(STAMP)    ## docs/api.md, from signatures and docstrings
+	$(VENV)/bin/python docs/make_api.py
 
 bench: $(STAMP)  ## what EGD costs here: kernels, a step, an experiment, into bench/; the lab's epoch against a plain program (a quarter of an hour)
 	$(VENV)/bin/egalitarian bench --device $(DEVICE)

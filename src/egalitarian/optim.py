@@ -34,7 +34,7 @@ class EGD(torch.optim.SGD):
         lr: the learning rate. An equalised step has spectral norm `lr`, whatever the gradient's size.
         momentum, nesterov: of the *equalised* gradients, as in `torch.optim.SGD`; `Momentum()` before `Polar()` in
             `transform` is Muon's order.
-        weight_decay: added after equalising, so on the scale of U Vᵀ: start from 0.01 to 0.1.
+        weight_decay: added after equalising, so on the scale of U Vᵀ: start from 0.02 to 0.3.
         decay_before: added to the gradient before it is equalised, as in the paper's MLP experiments (1e-4 to 1e-2).
         transform: one transform, or a sequence applied in order.
         foreach, maximize: as in `torch.optim.SGD`.

@@ -1,0 +1,141 @@
+"""Writes docs/api.md, the public names with their signatures and docstrings (`make api`). A test holds it to the code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import egalitarian
+
+PAGE = Path(__file__).with_name("api.md")
+CHAPTERS = {
+    "Add EGD to training": ("attach", "Attachment", "EGD", "equalize_", "State"),
+    "Choose the matrices": ("matrices", "Plan"),
+    "What happens to a gradient": ("Polar", "LowRankPolar", "NeuronNorm", "Natural"),
+    "Filters, to be chained with them": ("Momentum", "GrokfastEMA", "GrokfastMA", "Identity"),
+    "Switch it off": ("Until",),
+    "The functions underneath": ("polar", "polar_lowrank", "normalize", "explain", "Sketches"),
+    "Look at a gradient": ("spectrum", "Spectrum"),
+}
+MADE_BY_OTHERS = {"Attachment": "attach", "Plan": "matrices"}
+"""Classes whose constructors are nobody's business."""
+LINE = 110
+
+
+def page() -> str:
+    lines = [
+        "# Every public name",
+        "",
+        "`import egalitarian as eg` has these and no others. What they are for, with examples: [README](../README.md);",
+        "which layers: [layers.md](layers.md); what is computed: [method.md](method.md). Made from the code by `make api`.",
+        "",
+        "In signatures: a `Transform` is any of the transforms and filters below; a `Selector` a name pattern, a module, a",
+        "module type or a parameter; a `Precision` a torch dtype or `'tf32'`; a `Mode` `'exact'` or `'fast'`; a `Method`",
+        "`'auto'`, `'products'`, `'eigh'` or `'svd'`; `OnNonfinite` is `'keep'` or `'raise'`.",
+        "",
+    ]
+    anchors = _anchors()
+    for title, names in CHAPTERS.items():
+        lines.append(f"- {title}: {', '.join(f'[`{name}`](#{anchors[name]})' for name in names)}")
+    for title, names in CHAPTERS.items():
+        lines += ["", f"## {title}"]
+        for name in names:
+            lines += ["", f"### {name}", "", *_about(name)]
+    return "\n".join(lines) + "\n"
+
+
+def _anchors() -> dict[str, str]:
+    """As GitHub makes them of headings: small letters, and a number where two are then alike."""
+    names = [name for chapter in CHAPTERS.values() for name in chapter]
+    small = [name.lower() for name in names]
+    earlier = [small[:place].count(each) for place, each in enumerate(small)]
+    return {
+        name: f"{name.lower()}-{before}" if before else name.lower() for name, before in zip(names, earlier, strict=True)
+    }
+
+
+def _about(name: str) -> Iterator[str]:
+    thing = getattr(egalitarian, name)
+    if name not in MADE_BY_OTHERS:
+        yield from _signature(name, thing)
+    yield from _text(thing)
+    for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+        if member.startswith("_") or not value.__doc__:
+            continue
+        if isinstance(value, property):
+            yield from ("", f"**`.{member}`** -> `{inspect.signature(value.fget).return_annotation}`  ", *_text(value))
+        elif inspect.isfunction(value):
+            yield from ("", f"**`.{_call(member, value)}`**  ", *_text(value))
+
+
+def _signature(name: str, thing: Any) -> Iterator[str]:
+    said = inspect.signature(thing)
+    whole = _call(name, thing)
+    yield "```python"
+    if len(whole) <= LINE:
+        yield whole
+    else:
+        yield f"{name}("
+        mark = False
+        for each in said.parameters.values():
+            if each.kind is each.KEYWORD_ONLY and not mark:
+                yield "    *,"
+                mark = True
+            yield f"    {_plain(each)},"
+        yield f"){_returned(said)}"
+    yield from ("```", "")
+
+
+def _call(name: str, thing: Any) -> str:
+    said = inspect.signature(thing)
+    kept = [each for each in said.parameters.values() if each.name != "self"]
+    stars = [place for place, each in enumerate(kept) if each.kind is each.KEYWORD_ONLY][:1]
+    parts = [_plain(each) for each in kept]
+    for place in stars:
+        parts.insert(place, "*")
+    return f"{name}({', '.join(parts)}){_returned(said)}"
+
+
+def _plain(parameter: inspect.Parameter) -> str:
+    return (
+        re.sub(r": '(.*?)'(?= = |$)", r": \1", str(parameter))
+        .replace(': "', ": ")
+        .replace('"', "")
+        .replace("<factory>", "{}")
+    )
+
+
+def _returned(said: inspect.Signature) -> str:
+    found = said.return_annotation
+    return "" if found in (inspect.Signature.empty, None, "None") else f" -> {found}"
+
+
+def _text(thing: Any) -> Iterator[str]:
+    """The docstring; what it lists as arguments or errors as a list, its examples as code."""
+    listed = example = False
+    for line in inspect.cleandoc(thing.__doc__).splitlines():
+        if line in ("Args:", "Raises:", "Returns:"):
+            listed = True
+            yield from (f"{line}", "")
+        elif line.startswith(">>>") and not example:
+            example, listed = True, False
+            yield from ("```pycon", line)
+        elif example and not line:
+            example = False
+            yield from ("```", "")
+        elif listed and (found := re.match(r"    (\w[\w, ]*): (.*)", line)):
+            yield f"- `{found[1]}`: {found[2]}"
+        elif listed and line.startswith("    "):
+            yield f"  {line.strip()}"
+        else:
+            listed = listed and not line
+            yield line
+    if example:
+        yield "```"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

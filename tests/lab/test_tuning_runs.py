@@ -48,7 +48,7 @@ def begun(family: Family, method: str, complete: bool = False, **more: Any) -> d
         "fresh": [{**seed, "seed": 0, "id": "fresh"} for seed in seeds] if complete else [],
         "windows": [],
         "inside": True,
-        "seconds": 1.0,
+        "spent": {"here": 1.0},
         "environment": HERE,
         **more,
     }
@@ -100,13 +100,14 @@ def done(
     deadline: float | None = None,
     replace: bool = False,
     changes: Sequence[str] = CHANGES,
+    environment: dict[str, Any] = HERE,
 ) -> dict[str, Any]:
     """The family tuned in a folder, as its file has it."""
     experiment = catalog.load(family.experiment, changes)
     results = Results(folder / "results", family, experiment, replace=replace, methods=tuple(methods))
     workshop = Workshop(Store(folder / "runs"), CPU, listener or Silent(), deadline)
     try:
-        tune(family, methods, changes, workshop, results, HERE)
+        tune(family, methods, changes, workshop, results, environment)
     finally:
         found = read_results(results.path) if results.path.exists() else {}
     return found
@@ -114,7 +115,7 @@ def done(
 
 def lasting(found: dict[str, Any]) -> dict[str, Any]:
     """Without the time it took."""
-    return {**found, "methods": {name: {**entry, "seconds": 0} for name, entry in found["methods"].items()}}
+    return {**found, "methods": {name: {**entry, "spent": {}} for name, entry in found["methods"].items()}}
 
 
 @pytest.fixture
@@ -258,8 +259,19 @@ def test_ctrl_c_leaves_a_file_that_says_it_is_partial(tmp_path: Path, family: Fa
     (row,) = rows(partial)
     assert (row.inside, row.fresh) == ("not yet known", "partial")
     assert "(partial)" in markdown([partial])
-    whole = done(tmp_path, family)
-    assert lasting(whole) == lasting(done(tmp_path / "unbroken", family))
+    spent = entry["spent"]
+    assert list(spent) == ["a machine, 2026-11-15"]
+    whole = done(tmp_path, family, environment={"hardware": "another", "when": "2026-11-16T01:00"})
+    (own, _), *_ = [list(each["spent"].items()) for each in whole["methods"].values() if len(each["spent"]) == 2]
+    assert own == ("a machine, 2026-11-15", spent["a machine, 2026-11-15"]), "what went into it there stays theirs"
+    assert "a machine, 2026-11-15: " in markdown([whole])
+    assert "another, 2026-11-16: " in markdown([whole])
+    known = done(tmp_path, family, environment={"hardware": "a third", "when": "2026-11-17"})
+    assert {name: each["spent"] for name, each in known["methods"].items()} == {
+        name: each["spent"] for name, each in whole["methods"].items()
+    }, "nothing was trained there"
+    unbroken = done(tmp_path / "unbroken", family, environment={"hardware": "another", "when": "2026-11-16T01:00"})
+    assert lasting(whole) == lasting(unbroken)
 
 
 def test_when_time_is_over_nothing_is_begun(tmp_path: Path, family: Family) -> None:
@@ -335,7 +347,14 @@ def entry(crossed: list[int | None], train: float = 0.5, **more: Any) -> dict[st
         "fresh_seeds": [0],
         "environment": {"hardware": "H", "when": "2026-11-15"},
     }
-    whole = {"title": "SGD", "complete": True, "best": best, "fresh": fresh, "points": [{"seeds": []}] * 30, "seconds": 60}
+    whole = {
+        "title": "SGD",
+        "complete": True,
+        "best": best,
+        "fresh": fresh,
+        "points": [{"seeds": []}] * 30,
+        "spent": {"H, 2026-11-15": 60.0},
+    }
     return {**whole, "windows": [{}, {}], "inside": True, **about, **more}
 
 
@@ -525,7 +544,8 @@ def test_a_new_title_does_not_move_where_and_when_a_method_was_tuned(tmp_path: P
 @pytest.mark.parametrize(
     "damage",
     [
-        {"seconds": None},
+        {"spent": None},
+        {"spent": {"here": "long"}},
         {"fresh": [{"seed": 0}]},
         {"complete": True},
         {"points": [{"seeds": []}]},

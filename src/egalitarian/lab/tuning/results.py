@@ -153,12 +153,12 @@ def rules_of(family: Family) -> dict[str, Any]:
 
 def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
     """All but what it is called, and where, when and how long it was trained."""
-    return {key: value for key, value in entry.items() if key not in ("title", "seconds", "environment")}
+    return {key: value for key, value in entry.items() if key not in ("title", "spent", "environment")}
 
 
-def where_and_when(entry: Mapping[str, Any]) -> str:
-    """A method was tuned."""
-    return f"{entry['environment']['hardware']}, {entry['environment']['when'][:10]}"
+def where_and_when(environment: Mapping[str, Any]) -> str:
+    """Hardware and day."""
+    return f"{environment['hardware']}, {environment['when'][:10]}"
 
 
 def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
@@ -191,8 +191,8 @@ def read_results(path: Path) -> dict[str, Any]:
 
 def _inspect(entry: Mapping[str, Any]) -> None:
     fullness(entry)
-    where_and_when(entry)
-    float(entry["seconds"])
+    where_and_when(entry["environment"])
+    sum(float(seconds) for seconds in entry["spent"].values())
     entry["title"], entry["windows"], entry["rules"], entry["tuning_seeds"], entry["fresh_seeds"]
     for point in entry["points"]:
         float(point["lr"]), float(point["decay"]), int(point["budget"])

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from egalitarian.lab.report.counts import NOTHING, Count, ratio, times
 from egalitarian.lab.report.statistics import median_and_range, quantile
-from egalitarian.lab.tuning.results import where_and_when
 
 Entry = Mapping[str, Any]
 HEAD = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")
@@ -103,10 +102,8 @@ def about(results: Mapping[str, Any]) -> str:
         chosen = "chosen by the mean training accuracy over the epochs"
         counted = "fresh seeds: mean training accuracy over the epochs, median (range)"
     seeds = ", ".join(_how_many(entries, kind) for kind in ("tuning", "fresh"))
-    taken = {
-        place: sum(entry["seconds"] for entry in entries if where_and_when(entry) == place)
-        for place in sorted({where_and_when(entry) for entry in entries})
-    }
+    places = sorted({place for entry in entries for place in entry["spent"]})
+    taken = {place: sum(entry["spent"].get(place, 0.0) for entry in entries) for place in places}
     where = "; ".join(f"{place}: {seconds / 60:.1f} minutes" for place, seconds in taken.items())
     each = results.get("steps_per_epoch")
     epochs = f" An epoch is {_counted(each, 'step')}." if each else ""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.sweep import rehearse
 from egalitarian.lab.tuning.outcome import Known, Outcome, Point
 from egalitarian.lab.tuning.plan import Family
-from egalitarian.lab.tuning.results import Results, rules_of
+from egalitarian.lab.tuning.results import Results, rules_of, where_and_when
 from egalitarian.lab.tuning.search import Search
 from egalitarian.lab.tuning.trial import Trials, Workshop
 from egalitarian.lab.tuning.window import Place, Window
@@ -27,8 +27,8 @@ class Work:
     trials: Trials
     search: Search
     environment: dict[str, Any]
-    earlier: float = 0.0
-    """Seconds that went into it before."""
+    earlier: dict[str, float] = field(default_factory=dict)
+    """Seconds that went into it before, by hardware and day."""
     fresh: tuple[Outcome, ...] = ()
 
     def entry(self) -> dict[str, Any]:
@@ -45,9 +45,15 @@ class Work:
             "best": None if best is None else self._best(best),
             "fresh": [seed.plain() for seed in self.fresh],
             "points": [point.plain() for point in self.search.points.values()],
-            "seconds": round(self.earlier + self.trials.seconds, 1),
+            "spent": self._spent(),
             "environment": self.environment,
         }
+
+    def _spent(self) -> dict[str, float]:
+        here, seconds = where_and_when(self.environment), self.trials.seconds
+        if self.earlier and not seconds:
+            return self.earlier
+        return {**self.earlier, here: round(self.earlier.get(here, 0.0) + seconds, 1)}
 
     def _best(self, point: Point) -> dict[str, Any]:
         place = {"place": list(point.place), "lr": point.lr, "decay": point.decay, "budget": self.trials.budget}
@@ -97,7 +103,7 @@ def tune(
     for method in methods:
         earlier = results.known(method)
         trials = Trials(family, method, tuple(changes), workshop, Known(earlier))
-        work = Work(trials, Search(family), environment, (earlier or {}).get("seconds", 0.0))
+        work = Work(trials, Search(family), environment, (earlier or {}).get("spent", {}))
         try:
             _tune_method(work, results, tell)
         finally:

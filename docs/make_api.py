@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +26,24 @@ CHAPTERS = {
 MADE_BY_OTHERS = {"Attachment": "attach", "Plan": "matrices"}
 """Classes whose constructors are nobody's business."""
 LINE = 110
+PREFACE = """\
+# Every public name
+
+`from egalitarian import *` brings these; the examples assume it, `import torch` and `from torch import nn`. What they are
+for: [README](../README.md); which layers: [layers.md](layers.md); what is computed: [method.md](method.md). Made from the
+code by `make api`.
+
+In signatures: a `Transform` is any of the transforms and filters below, or a subclass of your own of
+`egalitarian.transforms.MatrixTransform` with `__call__(self, G, site)`, a matrix or a stack of them in and out; a
+`Selector` is a name pattern, a module, a module type or a parameter; a `Precision` a torch dtype or `'tf32'`; a `Mode`
+`'exact'` or `'fast'`; a `Method` `'auto'`, `'products'`, `'eigh'` or `'svd'`; `OnNonfinite` `'keep'` or `'raise'`; `Groups` a list of
+parameter groups.
+
+"""
 
 
 def page() -> str:
-    lines = [
-        "# Every public name",
-        "",
-        "`import egalitarian as eg` has these and no others. What they are for, with examples: [README](../README.md);",
-        "which layers: [layers.md](layers.md); what is computed: [method.md](method.md). Made from the code by `make api`.",
-        "",
-        "In signatures: a `Transform` is any of the transforms and filters below; a `Selector` a name pattern, a module, a",
-        "module type or a parameter; a `Precision` a torch dtype or `'tf32'`; a `Mode` `'exact'` or `'fast'`; a `Method`",
-        "`'auto'`, `'products'`, `'eigh'` or `'svd'`; `OnNonfinite` is `'keep'` or `'raise'`.",
-        "",
-    ]
+    lines = PREFACE.splitlines()
     anchors = _anchors()
     for title, names in CHAPTERS.items():
         lines.append(f"- {title}: {', '.join(f'[`{name}`](#{anchors[name]})' for name in names)}")
@@ -62,13 +69,28 @@ def _about(name: str) -> Iterator[str]:
     if name not in MADE_BY_OTHERS:
         yield from _signature(name, thing)
     yield from _text(thing)
-    for member, value in vars(thing).items() if inspect.isclass(thing) else ():
+    if not inspect.isclass(thing):
+        return
+    for field, (kind, words) in _fields(thing).items():
+        yield from ("", f"**`.{field}`** -> `{kind}`  ", words)
+    for member, value in vars(thing).items():
         if member.startswith("_") or not value.__doc__:
             continue
-        if isinstance(value, property):
-            yield from ("", f"**`.{member}`** -> `{inspect.signature(value.fget).return_annotation}`  ", *_text(value))
+        if isinstance(value, property | cached_property):
+            getter = value.fget if isinstance(value, property) else value.func
+            yield from ("", f"**`.{member}`** -> `{inspect.signature(getter).return_annotation}`  ", *_text(value))
         elif inspect.isfunction(value):
             yield from ("", f"**`.{_call(member, value)}`**  ", *_text(value))
+
+
+def _fields(thing: type) -> dict[str, tuple[str, str]]:
+    """Type and docstring of each field that has one: the string below it in the source."""
+    (body,) = [node.body for node in ast.parse(inspect.getsource(thing)).body if isinstance(node, ast.ClassDef)]
+    found = {}
+    for node, below in pairwise(body):
+        if isinstance(node, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            found[ast.unparse(node.target)] = (ast.unparse(node.annotation), inspect.cleandoc(str(below.value.value)))
+    return found
 
 
 def _signature(name: str, thing: Any) -> Iterator[str]:
@@ -113,10 +135,20 @@ def _returned(said: inspect.Signature) -> str:
     return "" if found in (inspect.Signature.empty, None, "None") else f" -> {found}"
 
 
+def _linked(text: str) -> str:
+    """Where it says that something is as for another, the way there."""
+    anchors = _anchors()
+
+    def link(found: re.Match[str]) -> str:
+        return f"as for [`{found[2]}`](#{anchors[found[2]]})"
+
+    return re.sub(r"as for `(egalitarian\.)?(\w+)`", link, text)
+
+
 def _text(thing: Any) -> Iterator[str]:
     """The docstring; what it lists as arguments or errors as a list, its examples as code."""
     listed = example = False
-    for line in inspect.cleandoc(thing.__doc__).splitlines():
+    for line in _linked(inspect.cleandoc(thing.__doc__)).splitlines():
         if line in ("Args:", "Raises:", "Returns:"):
             listed = True
             yield from (f"{line}", "")

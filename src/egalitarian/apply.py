@@ -36,6 +36,7 @@ class State:
     """
 
     step: int = 0
+    """Steps made so far."""
     tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """By parameter name, then by `"<place in the chain>.<what>"`."""
 

@@ -50,14 +50,14 @@ def attach(
         transform: one transform, or a sequence applied in order.
         decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised (the paper's
             MLP experiments: 1e-4 to 1e-2); stays on after a switch-off. The optimizer's own `weight_decay` acts after, and
-            is sturdier: with SGD start from 0.02 to 0.3.
+            is sturdier: with SGD try lr x weight_decay of 0.01 to 0.1 (README, "Where to start").
         until: when to switch EGD off; feed it with `observe(metric)`.
         on_nonfinite: a gradient with a NaN or an Inf is left as it is (`"keep"`) or raises (`"raise"`, which synchronises).
         spectrum_every: keep every matrix's singular values at each n-th step; 0: never.
 
     >>> from egalitarian import matrices
     >>> plan = matrices(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
-    >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}), lr=0.1)
+    >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.1}), lr=0.3)
     >>> egd = attach(optimizer, plan)
     >>> egd.active
     True

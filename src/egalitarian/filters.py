@@ -14,7 +14,11 @@ from egalitarian.transforms import ElementwiseTransform, Memory, beside
 
 @dataclass(frozen=True, repr=False)
 class Identity(ElementwiseTransform):
-    """The gradient as it is: with it, an attached optimizer is the bare optimizer, bit for bit."""
+    """The gradient as it is: with it, an attached optimizer is the bare optimizer, bit for bit.
+
+    Args:
+        plan: act on what this plan takes; None: on every parameter. Here it makes no difference.
+    """
 
     remembers = ()
     plan: Plan | None = field(default=None, kw_only=True)

@@ -27,21 +27,22 @@ class EGD(torch.optim.SGD):
 
     Bitwise what `attach(torch.optim.SGD(...), plan)` does. Given bare parameters, every one of two or more dimensions is
     equalised as (out, rest), the others take plain SGD steps, as does a group that says `equalize=False`. That takes
-    embeddings and output heads too: give it a plan, or a group, to leave them out.
+    embeddings and output heads too: give it a plan, or a group, to leave them out. A group may have a `decay_before` of its
+    own. For a switch-off or kept spectra use `attach` with SGD.
 
     Args:
         params_or_plan: parameters, named parameters or groups of them; a `Plan`, or `plan.groups(...)`.
         lr: the learning rate. An equalised step has spectral norm `lr`, whatever the gradient's size.
         momentum, nesterov: of the *equalised* gradients, as in `torch.optim.SGD`; `Momentum()` before `Polar()` in
             `transform` is Muon's order.
-        weight_decay: added after equalising, so on the scale of U Vᵀ: start from 0.02 to 0.3.
+        weight_decay: added after equalising, so on the scale of U Vᵀ: try lr x weight_decay of 0.01 to 0.1.
         decay_before: added to the gradient before it is equalised, as in the paper's MLP experiments (1e-4 to 1e-2).
         transform: one transform, or a sequence applied in order.
         foreach, maximize: as in `torch.optim.SGD`.
 
     >>> from egalitarian import matrices
     >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)))
-    >>> optimizer = EGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4}), lr=0.1)
+    >>> optimizer = EGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
     """
 
     def __init__(

@@ -81,14 +81,20 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Every parameter of a model, taken as matrices or left alone with a reason. Taken + left = all."""
+    """Every parameter of a model, taken as matrices or left alone with a reason. Taken + left = all.
+
+    Printed, it lists them with the verdict on each; to iterate over it gives its entries. An `Entry` has a `name`, the
+    `parameter`, its `shape`, its `targets` (the matrices, none where it is left), `taken`, and the `verdict` as printed.
+    """
 
     entries: tuple[Entry, ...]
+    """Of all parameters, in the model's order."""
     header: str = ""
     """What the transform does everywhere; `attach` fills it in."""
 
     @cached_property
     def targets(self) -> tuple[Target, ...]:
+        """All matrices, in the same order: `name`, `rows`, `columns`, `stack`."""
         return tuple(target for entry in self.entries for target in entry.targets)
 
     @property
@@ -102,6 +108,7 @@ class Plan:
         return tuple(entry for entry in self.entries if not entry.taken)
 
     def takes(self, parameter: Tensor) -> bool:
+        """Whether this very parameter is taken."""
         return parameter in self._taken_parameters
 
     @cached_property
@@ -124,7 +131,7 @@ class Plan:
 
         >>> from egalitarian import matrices
         >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)))
-        >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4}), lr=1.0)
+        >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
         """
         groups = Groups()
         groups.plan = self

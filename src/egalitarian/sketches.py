@@ -37,13 +37,14 @@ class Sketches:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
+        """A context manager, for while the graph is recorded: its randomized transforms read their sketches from here."""
         token = _CURRENT.set(self)
         try:
             yield
         finally:
             _CURRENT.reset(token)
 
-    def page(self, place: Place, device: torch.device) -> Tensor:
+    def _page(self, place: Place, device: torch.device) -> Tensor:
         """Where this sketch is; empty at first."""
         if place not in self._pages:
             self._pages[place] = torch.empty(place.rows, place.columns, dtype=torch.float64, device=device)
@@ -62,7 +63,7 @@ def sketch_for(place: Place, step: int, device: torch.device) -> Tensor | None:
     """Drawn for this step; while a graph is recorded, a place that will be filled; None: there is none to be filled."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         current = _CURRENT.get()
-        return None if current is None else current.page(place, device)
+        return None if current is None else current._page(place, device)
     return gaussian(place.rows, place.columns, place.seed_at(step), device)
 
 

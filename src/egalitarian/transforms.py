@@ -218,7 +218,11 @@ class LowRankPolar(_CutOff):
 
 @dataclass(frozen=True, repr=False)
 class NeuronNorm(MatrixTransform, shares=True):
-    """g / max(|g|, floor) per output unit: the paper's column normalisation, its cheap stand-in for EGD."""
+    """g / max(|g|, floor) per output unit: the paper's column normalisation, its cheap stand-in for EGD.
+
+    Args:
+        floor: rows of a smaller norm keep their proportion to it, so the result does depend on the gradient's scale.
+    """
 
     floor: float = 0.01
 

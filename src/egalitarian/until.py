@@ -47,7 +47,7 @@ class Until:
         if self.margin and not self.resume:
             warnings.warn("margin has no effect without resume=True", stacklevel=3)
 
-    def decide(self, active: Tensor, streak: Tensor, metric: Tensor) -> tuple[Tensor, Tensor]:
+    def _decide(self, active: Tensor, streak: Tensor, metric: Tensor) -> tuple[Tensor, Tensor]:
         """(active, streak) after one more observation; elementwise, so a stack decides for each of its elements.
 
         Compares in the metric's own dtype: a float32 accuracy of 0.85 is not beyond a threshold of 0.85.
@@ -106,7 +106,7 @@ class Switch:
             raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
         if values.isnan().any():
             raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
-        self._set(*self._until.decide(self._active, self._streak, values))
+        self._set(*self._until._decide(self._active, self._streak, values))
 
     def state_dict(self) -> dict[str, Any]:
         return {"active": self._active.tolist(), "streak": self._streak.tolist()}

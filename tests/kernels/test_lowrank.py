@@ -296,9 +296,9 @@ def test_a_sketch_that_is_given_is_the_one_that_is_used() -> None:
 def test_kept_sketches_are_those_of_their_step() -> None:
     kept = sketches.Sketches()
     moving, fixed = (sketches.Place(3, "layer", fixed, 6, 2) for fixed in (False, True))
-    pages = {place: kept.page(place, torch.device("cpu")) for place in (moving, fixed)}
+    pages = {place: kept._page(place, torch.device("cpu")) for place in (moving, fixed)}
     for step in (0, 7, 2):
         kept.draw(step)
         assert torch.equal(pages[moving], sketches.gaussian(6, 2, sketches.sketch_seed(3, "layer", step), CPU))
         assert torch.equal(pages[fixed], sketches.gaussian(6, 2, sketches.sketch_seed(3, "layer", None), CPU))
-        assert kept.page(moving, CPU) is pages[moving]
+        assert kept._page(moving, CPU) is pages[moving]

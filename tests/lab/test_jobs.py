@@ -68,6 +68,33 @@ def test_what_is_stored_needs_no_process(tmp_path: Path, capsys: pytest.CaptureF
     assert {json.loads(text.splitlines()[-1])["epoch"] for text in records(tmp_path).values()} == {4}, "the longer budget"
 
 
+def test_a_damaged_run_is_told_of_before_anything_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "addition-97", *SMALL, "--runs", str(tmp_path)]
+    assert main([*asked, "-m", "egd", "--epochs", "2"]) == 0
+    (cut,) = tmp_path.glob("*/egd/seed-0-*/records.jsonl")
+    cut.write_bytes(b"")
+    assert main([*asked, "-m", "sgd,egd", "--epochs", "4"]) == 2
+    assert "it was cut or edited" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/sgd"))
+
+
+def test_what_a_process_did_not_store_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--runs", str(tmp_path), "--epochs", "3", "--jobs", "2"]
+    with patch.object(Jobs, "run", return_value={"addition-97 sgd": 0, "addition-97 egd": 0}):
+        assert main(asked) == 2
+    assert "every run must be stored by now, got addition-97 sgd, addition-97 egd" in capsys.readouterr().err
+    assert not records(tmp_path)
+
+
+def test_a_final_run_takes_the_budget_that_is_named(tmp_path: Path) -> None:
+    asked = ["run", "parity-2", "-m", "egd-outside", "--set=measure.threshold=0.1", "--set=methods.egd-outside.epochs=4"]
+    asked += ["--set=task.bits=6", "--set=model.width=8", "--seeds=0", "--device=cpu", "--past=0", "--runs", str(tmp_path)]
+    for more, epochs in ((["--final"], 4), (["--final", "--epochs=9"], 9)):
+        assert main([*asked, *more]) == 0
+        (text,) = records(tmp_path).values()
+        assert json.loads(text.splitlines()[-1])["epoch"] == epochs - 1
+
+
 def test_how_each_ended_is_known() -> None:
     out = io.StringIO()
     ended = Jobs(Console(file=out), {"good": ["--version"], "bad": ["show", "nothing-of-the-kind"]}, 1).run()
@@ -183,3 +210,9 @@ def test_what_cannot_be_tuned_is_told_before(tmp_path: Path, capsys: pytest.Capt
     assert main([*asked, "--device=cpu", "--out", str(tmp_path / "out")]) == 2
     assert "egd-rsvd-128" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_ctrl_c_before_the_training_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch("egalitarian.lab.order.rehearse", side_effect=KeyboardInterrupt):
+        assert main(["run", "addition-97", "-m", "egd", *SMALL, "--runs", str(tmp_path)]) == 130
+    assert capsys.readouterr().err.startswith("Stopped at once;")

@@ -546,6 +546,11 @@ def test_a_new_title_does_not_move_where_and_when_a_method_was_tuned(tmp_path: P
     [
         {"spent": None},
         {"spent": {"here": "long"}},
+        {"spent": {"here": -1.0}},
+        {"spent": {"here": float("nan")}},
+        {"rules": {}},
+        {"windows": None},
+        {"title": 7},
         {"fresh": [{"seed": 0}]},
         {"complete": True},
         {"points": [{"seeds": []}]},
@@ -565,6 +570,25 @@ def test_a_damaged_file_is_told_of(tmp_path: Path, addition: Family, damage: dic
     told: list[str] = []
     assert all_results(tmp_path, "", (), told.append) == []
     assert "left out of the table" in told[0]
+
+
+def test_seconds_are_booked_once_and_never_lost(tmp_path: Path, addition: Family) -> None:
+    """Whatever becomes of what they found: the file may keep a fuller entry, or replace one by another."""
+    there = {**HERE, "hardware": "there"}
+    results = results_in(tmp_path, addition)
+    results.put("sgd", begun(addition, "sgd", complete=True), 5.0)
+    results.put("sgd", begun(addition, "sgd", complete=True), 7.0)
+    assert read_results(results.path)["methods"]["sgd"]["spent"] == {"a machine, 2026-11-15": 7.0}
+    other = results_in(tmp_path, addition)
+    other.put("sgd", begun(addition, "sgd", environment=there), 3.0)
+    assert other.kept == ["sgd"]
+    assert read_results(results.path)["methods"]["sgd"]["environment"] == HERE
+    both = {"a machine, 2026-11-15": 7.0, "there, 2026-11-15": 3.0}
+    assert read_results(results.path)["methods"]["sgd"]["spent"] == both
+    again = results_in(tmp_path, addition, "sgd", replace=True)
+    again.put("sgd", begun(addition, "sgd"), 1.0)
+    again.put("sgd", begun(addition, "sgd", complete=True), 4.0)
+    assert read_results(results.path)["methods"]["sgd"]["spent"] == {**both, "a machine, 2026-11-15": 11.0}
 
 
 def test_nothing_is_written_of_a_method_that_was_not_begun(tmp_path: Path, addition: Family) -> None:

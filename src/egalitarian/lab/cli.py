@@ -183,11 +183,13 @@ def run(
         told = f"With {', '.join(changes)}: what that changes is stored beside, and never counted as the paper's."
         for line in (told, *(own for plan in plans for own in shows.kept_apart(plan.experiment, plan.method, changes))):
             console.print(f"[dim]{escape(line)}[/dim]")
-    left = order.left()
+    left = order.left(patient=jobs > 1)
     if BESIDE not in os.environ:  # else whoever began this process has done so
         left.rehearse()
     if jobs > 1:
         side_by_side(Jobs(console, left.commands(), jobs))
+        if missing := [plan.name for plan in order.left().plans]:
+            raise SpecError(f"every run must be stored by now, got {', '.join(missing)} that is not; did a file change?")
         done = order.carry_out(Silent())  # reads what is stored
     else:
         with Display(console, curves=False) as display:
@@ -353,8 +355,7 @@ def tune(
     if jobs > 1:
         if replace:
             raise SpecError(f"--replace must come without --jobs, got {jobs}: processes share a file; move it away")
-        begin(job)
-        in_time = side_by_side(Jobs(console, job.commands(threads, size, plan), jobs, minutes))
+        in_time = side_by_side(Jobs(console, job.commands(begin(job), threads, size, plan), jobs, minutes))
         show(job, console)
     else:
         in_time = carry_out(job, console)
@@ -418,15 +419,28 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         app(arguments, standalone_mode=True)
     except SystemExit as ended:
+        if _by_ctrl_c(ended):
+            return _stopped_at_once()
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except Interrupted:
         if BESIDE not in os.environ:
             print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
         return 130
     except KeyboardInterrupt:
-        print("Stopped at once; what the last checkpoint holds is stored, and the same command goes on.", file=sys.stderr)
-        return 130
+        return _stopped_at_once()
     except (StoreError, DataError, ImportError, ValueError, OSError) as error:
         print(f"egalitarian: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _by_ctrl_c(error: BaseException | None) -> bool:
+    """Whether that is at the bottom of it: typer makes an exit of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error is not None
+
+
+def _stopped_at_once() -> int:
+    print("Stopped at once; what the last checkpoint holds is stored, and the same command goes on.", file=sys.stderr)
+    return 130

@@ -44,9 +44,9 @@ class Order:
     past: int | None = None
     """Epochs after the threshold, instead of the experiment's."""
 
-    def left(self) -> Order:
-        """The same of the plans that are not wholly stored, or that cannot be read: whoever trains them will tell."""
-        return replace(self, plans=[plan for plan in self.plans if not self._is_stored(plan)])
+    def left(self, *, patient: bool = False) -> Order:
+        """The same of the plans that are not wholly stored; patient: with those that cannot be read, for others to tell."""
+        return replace(self, plans=[plan for plan in self.plans if not self._is_stored(plan, patient)])
 
     def rehearse(self) -> None:
         """One step of every plan: what cannot work is told before anything is trained."""
@@ -61,24 +61,26 @@ class Order:
             return sweep(plan.experiment, plan.method, seeds, store, self.device, stop=stop, listener=listener)
 
         done = [train(plan, *self._parts(plan)[0]) for plan in self.plans]
-        for plan in self.plans:
+        for plan, known in zip(self.plans, done, strict=True):
             for part in self._parts(plan)[1:]:
-                train(plan, *part)
+                known[:1] = train(plan, *part)
         return done
 
     def _parts(self, plan: Plan) -> list[tuple[Sequence[int], Stop]]:
         """What is to be stored: first every seed until its stop, then where it is final the first through its budget."""
-        budget = plan.experiment.method(plan.method).epochs
-        whole = Stop.of(plan.experiment, plan.method, self.epochs, budget)
+        budget = plan.experiment.method(plan.method).epochs if self.epochs is None else self.epochs
+        whole = Stop.of(plan.experiment, plan.method, budget, past=budget)
         parts = [(self.seeds, Stop.of(plan.experiment, plan.method, self.epochs, self.past))]
         return [*parts, (self.seeds[:1], whole)] if plan.final else parts
 
-    def _is_stored(self, plan: Plan) -> bool:
+    def _is_stored(self, plan: Plan, patient: bool) -> bool:
         store = Store(self.runs)
         try:
             return all(all_stored(plan.experiment, plan.method, *part, store) for part in self._parts(plan))
         except StoreError:
-            return False
+            if patient:
+                return False
+            raise
 
     def commands(self) -> dict[str, list[str]]:
         """Of every plan, by its name: the command that carries it out alone."""

@@ -78,9 +78,9 @@ class Stored:
 
     def check(self, run: Run) -> None:
         """That what lies here, if anything does, is of this run."""
-        path = self.folder / "spec.json"
-        if not path.exists():
-            return
+        with _readable(self.folder / "spec.json") as path:
+            if not path.exists():
+                return
         said = self.spec
         found = said.get("id") if isinstance(said, dict) else None
         if found != run.id:

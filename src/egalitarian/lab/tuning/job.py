@@ -44,13 +44,14 @@ class Job:
     def settings(self) -> tuple[str, ...]:
         return (*self.changes, f"epochs={QUICK_EPOCHS}") if self.quick else self.changes
 
-    def commands(self, threads: int, size: int | None, plan: Path | None) -> dict[str, list[str]]:
-        """Of every method of every family, by name: the command that tunes it alone."""
+    def commands(self, begun: Sequence[Results], threads: int, size: int | None, plan: Path | None) -> dict[str, list[str]]:
+        """Of every method of every family that is not whole, by name: the command that tunes it alone."""
         said = [f"--device={self.device}", f"--threads={threads}", f"--runs={self.runs}", f"--out={self.out}"]
         said += [f"--set={change}" for change in self.changes] + (["--quick"] if self.quick else [])
         options = {"--size": size, "--plan": plan}
         said += [f"{option}={value}" for option, value in options.items() if value is not None]
-        pairs = [(family.name, method) for family in self.families for method in family.only(self.methods)]
+        both = zip(self.families, begun, strict=True)
+        pairs = [(family.name, method) for family, results in both for method in _left(family, results, self)]
         return {f"{family}: {method}": ["tune", family, f"--method={method}", *said] for family, method in pairs}
 
 
@@ -61,8 +62,8 @@ def begin(job: Job) -> list[Results]:
     ]
     with alone(job.out):
         pass  # it can be made, and written to
-    for family in job.families:
-        prepare(family, family.only(job.methods), job.settings, Workshop(Store(job.runs), job.device))
+    for family, results in zip(job.families, every, strict=True):
+        prepare(family, _left(family, results, job), job.settings, Workshop(Store(job.runs), job.device))
     return every
 
 
@@ -88,6 +89,11 @@ def carry_out(job: Job, console: Console) -> bool:
         finally:
             finish(Console(quiet=True) if BESIDE in os.environ else console, job.out, results, job.order)
     return True
+
+
+def _left(family: Family, results: Results, job: Job) -> list[str]:
+    """The methods asked for that the file does not have whole."""
+    return [method for method in family.only(job.methods) if not results.whole(method)]
 
 
 def _experiment(family: Family, job: Job) -> Experiment:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,9 @@ class Results:
         }
         self.path = folder / f"tuned-{family.name}{apart(self._about)}.json"
         self._kept: set[str] = set()
+        self._booked: dict[str, float] = {}
+        """Seconds of each method that are in the file already."""
+        self._ids: dict[tuple[str, float, float], list[str]] = {}
         self.taken, self.seconds = 0, 0.0
         """Points that the file knew, and seconds of training, since then."""
         self.methods = self._read()
@@ -79,8 +83,19 @@ class Results:
         found: dict[str, Any] | None = None if method in self._replaced else self.methods.get(method)
         return found
 
-    def put(self, method: str, entry: dict[str, Any]) -> None:
-        """Writes it down, unless the file has more of it. Another process may be at other methods."""
+    def whole(self, method: str) -> bool:
+        """Whether the file has all of it that there is to be found by the rules of now."""
+        entry = self.known(method)
+        if entry is None or not entry["complete"]:
+            return False
+        rules, title = rules_of(self._family)["rules"], self._family.methods[method].title
+        return bool(entry["rules"] == rules and entry["title"] == title)
+
+    def put(self, method: str, entry: dict[str, Any], seconds: float = 0.0) -> None:
+        """Writes it down, unless the file has more of it; the seconds that this process has spent on it in any case.
+
+        Another process may be at other methods.
+        """
         self._kept.discard(method)
         with alone(self.path.parent):
             self.methods = self._read()
@@ -90,15 +105,30 @@ class Results:
             fewer = not entry["complete"] if method in self._replaced else fullness(entry) < fullness(earlier or entry)
             if earlier is not None and fewer:
                 self._kept.add(method)
+                kept = earlier
+            else:
+                self._replaced.discard(method)
+                kept = entry
+                if earlier is not None and lasting(entry) == lasting(earlier):
+                    kept = {**entry, "environment": earlier["environment"]}  # nothing was found here
+            spent = self._with_seconds(
+                (earlier or {}).get("spent", {}), method, where_and_when(entry["environment"]), seconds
+            )
+            if kept is earlier and spent == earlier["spent"]:
                 return
-            self._replaced.discard(method)
-            if earlier is not None and lasting(entry) == lasting(earlier):
-                entry = {**entry, "environment": earlier["environment"]}  # nothing was found here
-            self.methods[method] = entry
-            order = [name for name in self._family.methods if name in self.methods]
-            order += [name for name in self.methods if name not in order]
-            methods = {name: self.methods[name] for name in order}
-            write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
+            self._write(method, {**kept, "spent": spent})
+
+    def _with_seconds(self, spent: Mapping[str, float], method: str, here: str, seconds: float) -> dict[str, float]:
+        """What is spent, with those of this process that are not in it yet."""
+        new, self._booked[method] = seconds - self._booked.get(method, 0.0), seconds
+        return {**spent, here: round(spent.get(here, 0.0) + new, 1)} if new or not spent else dict(spent)
+
+    def _write(self, method: str, entry: dict[str, Any]) -> None:
+        self.methods[method] = entry
+        order = [name for name in self._family.methods if name in self.methods]
+        order += [name for name in self.methods if name not in order]
+        methods = {name: self.methods[name] for name in order}
+        write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
 
     def _read(self) -> dict[str, Any]:
         """What the file has, all of it of the experiment and the rules of now but what is to be replaced."""
@@ -130,11 +160,18 @@ class Results:
         if best is not None and best["budget"] != epochs:
             self._refuse(f"{method}'s epochs", epochs, best["budget"], method)
         point = entry["points"][0]
-        now = [run.id for run in tuning_runs(self._family, method, self._changes, point["lr"], point["decay"])]
+        now = self._runs(method, point["lr"], point["decay"])
         then = [seed["id"] for seed in point["seeds"]]
         if then != now:
             where = f"at lr {point['lr']:g} and decay {point['decay']:g}"
             self._refuse(f"{method}'s runs {where}, as the experiment is now:", now, then, method)
+
+    def _runs(self, method: str, lr: float, decay: float) -> list[str]:
+        """The ids of a point's."""
+        place = (method, lr, decay)
+        if place not in self._ids:
+            self._ids[place] = [run.id for run in tuning_runs(self._family, method, self._changes, lr, decay)]
+        return self._ids[place]
 
     def _refuse(self, what: str, now: object, then: object, method: str) -> NoReturn:
         way = f"name another --out, or --replace it (--method {method})"
@@ -176,11 +213,13 @@ def read_results(path: Path) -> dict[str, Any]:
     """Every field that is read later is there, and of its kind."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        for what in (*SAME, "title", "plain", "complete"):
-            found[what]
-        if not isinstance(found["methods"], dict):
-            raise TypeError("methods")
-        for entry in found["methods"].values():
+        for what in ("family", "experiment", "title", "plain", "score"):
+            _is(found, what, str)
+        for what in ("complete", "quick"):
+            _is(found, what, bool)
+        _is(found, "changes", list)
+        _is_number(found, "threshold")
+        for entry in _is(found, "methods", dict).values():
             _inspect(entry)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise SpecError(
@@ -190,18 +229,41 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def _inspect(entry: Mapping[str, Any]) -> None:
-    fullness(entry)
-    where_and_when(entry["environment"])
-    sum(float(seconds) for seconds in entry["spent"].values())
-    entry["title"], entry["windows"], entry["rules"], entry["tuning_seeds"], entry["fresh_seeds"]
+    _is(entry, "title", str)
+    for what in ("windows", "points", "fresh", "tuning_seeds", "fresh_seeds"):
+        _is(entry, what, list)
+    for what in ("size", "validation", "lr_factor", "decay_factor"):
+        _is_number(_is(entry, "rules", dict), what)
+    _is(entry["rules"], "no_decay", bool)
+    for what in ("hardware", "when"):
+        _is(_is(entry, "environment", dict), what, str)
+    for place in _is(entry, "spent", dict):
+        _is_number(entry["spent"], place, least=0.0)
     for point in entry["points"]:
-        float(point["lr"]), float(point["decay"]), int(point["budget"])
-    for seed in (*entry["fresh"], *(seed for point in entry["points"] for seed in point["seeds"])):
+        for what in ("lr", "decay", "budget"):
+            _is_number(point, what)
+    for seed in (*entry["fresh"], *(seed for point in entry["points"] for seed in _is(point, "seeds", list))):
         Outcome(**seed)
-    if entry["complete"] and not (entry["fresh"] and entry["best"]):
+        for what in ("epochs", "accuracy", "mean_train_accuracy", *(["crossed"] if seed["crossed"] is not None else [])):
+            _is_number(seed, what)
+    if _is(entry, "complete", bool) and not (entry["fresh"] and entry["best"]):
         raise ValueError("complete without fresh seeds")
-    if entry["points"] and entry["best"] is not None:
-        float(entry["best"]["lr"]), float(entry["best"]["decay"]), int(entry["best"]["budget"])
+    if entry["best"] is not None:
+        for what in ("lr", "decay", "budget"):
+            _is_number(_is(entry, "best", dict), what)
+        _is(entry["best"], "passes", bool)
+
+
+def _is(table: Mapping[str, Any], what: str, kind: type) -> Any:
+    if not isinstance(table[what], kind):
+        raise TypeError(f"{what} {table[what]!r}")
+    return table[what]
+
+
+def _is_number(table: Mapping[str, Any], what: str, least: float = -math.inf) -> None:
+    value = table[what]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+        raise TypeError(f"{what} {value!r}")
 
 
 def all_results(folder: Path, suffix: str, order: Sequence[str], tell: Callable[[str], object]) -> list[dict[str, Any]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.sweep import rehearse
 from egalitarian.lab.tuning.outcome import Known, Outcome, Point
 from egalitarian.lab.tuning.plan import Family
-from egalitarian.lab.tuning.results import Results, rules_of, where_and_when
+from egalitarian.lab.tuning.results import Results, rules_of
 from egalitarian.lab.tuning.search import Search
 from egalitarian.lab.tuning.trial import Trials, Workshop
 from egalitarian.lab.tuning.window import Place, Window
@@ -27,8 +27,6 @@ class Work:
     trials: Trials
     search: Search
     environment: dict[str, Any]
-    earlier: dict[str, float] = field(default_factory=dict)
-    """Seconds that went into it before, by hardware and day."""
     fresh: tuple[Outcome, ...] = ()
 
     def entry(self) -> dict[str, Any]:
@@ -45,15 +43,8 @@ class Work:
             "best": None if best is None else self._best(best),
             "fresh": [seed.plain() for seed in self.fresh],
             "points": [point.plain() for point in self.search.points.values()],
-            "spent": self._spent(),
             "environment": self.environment,
         }
-
-    def _spent(self) -> dict[str, float]:
-        here, seconds = where_and_when(self.environment), self.trials.seconds
-        if self.earlier and not seconds:
-            return self.earlier
-        return {**self.earlier, here: round(self.earlier.get(here, 0.0) + seconds, 1)}
 
     def _best(self, point: Point) -> dict[str, Any]:
         place = {"place": list(point.place), "lr": point.lr, "decay": point.decay, "budget": self.trials.budget}
@@ -101,13 +92,16 @@ def tune(
 ) -> None:
     """Every method in turn. Whatever ends it, the results hold all that is known, and say whether that is all."""
     for method in methods:
-        earlier = results.known(method)
-        trials = Trials(family, method, tuple(changes), workshop, Known(earlier))
-        work = Work(trials, Search(family), environment, (earlier or {}).get("spent", {}))
+        if results.whole(method):
+            results.put(method, results.methods[method])  # what the plan says of the family may be new
+            results.taken += len(results.methods[method]["points"])
+            continue
+        trials = Trials(family, method, tuple(changes), workshop, Known(results.known(method)))
+        work = Work(trials, Search(family), environment)
         try:
             _tune_method(work, results, tell)
         finally:
-            results.put(method, work.entry())
+            results.put(method, work.entry(), trials.seconds)
             results.taken += trials.taken
             results.seconds += trials.seconds
 
@@ -120,7 +114,9 @@ def _tune_method(work: Work, results: Results, tell: Tell) -> None:
         tell(f"{method}, point {len(work.search.points) + 1}: lr {lr:g}, decay {decay:g}, up to {budget} epochs")
         return work.trials.point(place, budget)
 
-    work.search.run(trial, lambda text: tell(f"{method}: {text}"), lambda: results.put(method, work.entry()))
+    work.search.run(
+        trial, lambda text: tell(f"{method}: {text}"), lambda: results.put(method, work.entry(), work.trials.seconds)
+    )
     best = work.search.best
     assert best is not None
     tell(f"{method}: best lr {best.lr:g}, decay {best.decay:g}; now {len(family.fresh_seeds)} fresh seeds")

@@ -271,17 +271,17 @@ def test_the_labs_plan_has_six_families_with_every_way() -> None:
 def test_what_egd_is_given_column_norm_and_the_plain_optimizer_are_given(name: str) -> None:
     loaded = catalog.load(PLAN[name].experiment, added=PLAN[name].added)
 
-    def ways(kind: type[spec.Transform] | None) -> set[tuple[str, str]]:
-        """How decay enters, and by which optimizer."""
+    def ways(kind: type[spec.Transform] | None) -> set[tuple[str, str, str]]:
+        """How decay enters, and by which optimizers, of all parameters and of the matrices."""
         methods = [loaded.method(method) for method in PLAN[name].methods]
         matching = [one for one in methods if tuple(map(type, one.transform)) == (() if kind is None else (kind,))]
-        return {(one.decay, one.optim.optimizer) for one in matching}
+        return {(one.decay, one.optim.optimizer, (one.hidden or one.optim).optimizer) for one in matching}
 
     egd = ways(spec.Polar)
-    assert "loss" in {decay for decay, _ in egd}
-    assert {"coupled", "decoupled"} & {decay for decay, _ in egd}
+    assert "loss" in {decay for decay, *_ in egd}
+    assert {"coupled", "decoupled"} & {decay for decay, *_ in egd}
     assert ways(spec.NeuronNorm) == egd
-    assert {optimizer for _, optimizer in egd} <= {optimizer for _, optimizer in ways(None)}
+    assert {each[1:] for each in egd} <= {each[1:] for each in ways(None)}
 
 
 @pytest.mark.parametrize("name", PLAN)

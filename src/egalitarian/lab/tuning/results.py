@@ -121,7 +121,7 @@ class Results:
     def _with_seconds(self, spent: Mapping[str, float], method: str, here: str, seconds: float) -> dict[str, float]:
         """What is spent, with those of this process that are not in it yet."""
         new, self._booked[method] = seconds - self._booked.get(method, 0.0), seconds
-        return {**spent, here: round(spent.get(here, 0.0) + new, 1)} if new or not spent else dict(spent)
+        return {**spent, here: round(spent.get(here, 0.0) + new, 3)} if new or not spent else dict(spent)
 
     def _write(self, method: str, entry: dict[str, Any]) -> None:
         self.methods[method] = entry

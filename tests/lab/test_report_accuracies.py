@@ -112,7 +112,7 @@ def test_table_8_has_means_in_percent_a_diverged_seed_and_the_gain(gathered: Gat
     assert row(found, "Adam")[1:] == ("24.7", "30.0 (20.0–40.0)", "3", "–")
     assert row(found, "Adam with EGD")[1:] == ("56.0", "60.0", "3", "2.3× / 2.0×")
     assert row(found, "RAdam")[1:] == ("22.9", "22.9, 1 diverged", "2", "–")
-    assert row(found, "RAdam with EGD")[1:] == ("47.3", "unfinished", "–", "2.1× / –")
+    assert row(found, "RAdam with EGD")[1:] == ("47.3", "1 unfinished", "–", "2.1× / –")
     assert row(found, "RMSprop")[1:] == ("31.6", "not run", "–", "–")
 
 
@@ -194,6 +194,10 @@ def test_one_full_length_run_can_agree_and_is_too_little_to_contradict() -> None
     kind, words = judge_final(0.919, one)
     assert (kind, words) == ("too few seeds", "too few seeds: 1 of full length; 0.4 points above the spread [91.0, 91.5]")
     assert judge_final(0.919, accuracy(0.910, 0.915, 3))[0] == "outside"
+    assert judge_final(0.95, Accuracy(1, 2, 5, 0.9, 0.9, 0.9))[0] == "too few seeds", "those that diverged have no end"
+    assert judge_final(0.95, Accuracy(0, 3, 0, None, None, None)) == ("outside", "outside: all 3 seeds diverged")
+    assert judge_final(0.95, Accuracy(0, 3, 5, None, None, None))[0] == "not run", "the others stopped before their end"
+    assert judge_mean(0.95, Accuracy(0, 2, 0, None, None, None))[1].startswith("too few seeds: 2,")
     assert judge_final(0.919, Accuracy(0, 0, 8, None, None, None)) == ("not run", "not run: none that was taken to the end")
 
 

@@ -60,7 +60,7 @@ def test_quartiles_lie_between_neighbours_and_turn_into_bounds() -> None:
 
 def test_a_bound_is_the_smallest_of_those_not_passed_and_the_largest_of_all_for_the_maximum() -> None:
     found = estimate([a_seed(7000), a_seed(None, 400), a_seed(None, 900)])
-    assert (str(found.median), str(found.low), str(found.high)) == ("> 400", "7000", "> 7000")
+    assert (str(found.median), str(found.low), str(found.high)) == ("> 400", "> 400", "> 7000")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,25 @@ def test_nothing_run_has_no_median() -> None:
 
 def test_unfinished_seeds_are_marked_and_their_bound_settles_nothing() -> None:
     found = estimate([a_seed(10), a_seed(None, 6, "unfinished"), a_seed(None, 6, "unfinished")])
-    assert str(found) == "> 6 (10 to > 10), unfinished"
+    assert str(found) == "> 6 (> 6 to > 10), unfinished"
     assert found.settled is None
-    assert estimate([a_seed(10), a_seed(12), a_seed(None, 6, "unfinished")]).settled == Count(12)
+    assert estimate([a_seed(10), a_seed(12), a_seed(None, 12, "unfinished")]).settled == Count(12)
+    assert estimate([a_seed(10), a_seed(12), a_seed(None, 6, "unfinished")]).settled is None, "it may pass before both"
+
+
+def test_a_median_that_a_seed_with_a_small_bound_might_move_is_a_bound() -> None:
+    early = [(10, 15), (100, 105), (100, 105), (None, 5), (None, 5)]
+    assert median_and_range(early) == "> 10 (> 5 to > 100)"
+    assert median_and_range([(10, 15), (100, 105), (100, 105), (None, 200), (None, 200)]) == "100 (10 to > 200)"
+
+
+def test_large_counts_lose_no_digit_for_machines() -> None:
+    assert [Count(value).plain for value in (100000.5, 1234567, 65000.5, 51.49557)] == [
+        "100000.5",
+        "1234567",
+        "65000.5",
+        "51.4956",
+    ]
 
 
 def test_ratios_of_bounds_are_bounds() -> None:
@@ -102,6 +118,9 @@ def test_ratios_of_bounds_are_bounds() -> None:
     assert ratio(Count(100), Count(20, ">")) == Count(5, "<")
     assert ratio(Count(100, ">"), Count(20, ">")) is None
     assert ratio(Count(100), Count(0)) is None
+    assert ratio(Count(0), Count(20)) == Count(0)
+    assert ratio(Count(0), Count(20, ">")) is None, "nothing is less than no epochs"
+    assert ratio(Count(0, ">"), Count(20)) is None
     assert ratio(None, Count(1)) is None
 
 

@@ -17,7 +17,7 @@ from egalitarian.lab.report import write
 from egalitarian.lab.report.gather import gather
 from egalitarian.lab.report.render import latex
 from egalitarian.lab.report.tables import build
-from egalitarian.lab.report.write import ReportError, contents_for, write_report
+from egalitarian.lab.report.write import SIGNED, ReportError, contents_for, write_report
 from egalitarian.lab.store import Store
 
 
@@ -189,8 +189,25 @@ def test_what_an_earlier_report_wrote_goes_and_nothing_else(tmp_path: Path) -> N
     left = {path for path in out.rglob("*") if path.is_file()}
     assert left == {*report.paths, out / "figures" / "mine.png", out / "notes.md"}
     assert (tmp_path / "precious").exists()
-    listed = set((out / "files.txt").read_text().splitlines())
+    signed, *listed = (out / "files.txt").read_text().splitlines()
+    assert signed == SIGNED
     assert {out / name for name in listed} | {out / "files.txt"} == set(report.paths)
+
+
+@pytest.mark.parametrize("listed", [None, "notes.md\n", "", "\xff"])
+def test_a_folder_of_somebody_elses_is_left_as_it_is(tmp_path: Path, listed: str | None) -> None:
+    store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    out.mkdir()
+    for name in ("README.md", "notes.md"):
+        (out / name).write_text("mine")
+    if listed is not None:
+        (out / "files.txt").write_bytes(listed.encode("latin-1"))
+    with pytest.raises(ReportError, match=r"got .* with a README\.md that none did; .* --replace"):
+        write_report(store, out, ["addition-97"])
+    assert (out / "README.md").read_text() == "mine"
+    assert not write_report(store, out, ["addition-97"], replace=True).removed
+    assert (out / "notes.md").read_text() == "mine"
+    write_report(store, out, ["addition-97"])  # a report's own by now
 
 
 def test_figures_of_the_toy_problem_are_shown_where_they_lie_beside(tmp_path: Path) -> None:

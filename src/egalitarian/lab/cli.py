@@ -204,7 +204,9 @@ def run(
 def report(
     experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
-    replace: Annotated[bool, typer.Option("--replace", help="Even over a report of more runs.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Even over a report of more runs, or a README.md of yours.")
+    ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains.

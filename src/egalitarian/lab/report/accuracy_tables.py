@@ -142,7 +142,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         row.title,
         NOTHING if paper is None else in_percent(paper),
-        str(row.found) or ("unfinished" if row.found.others else "not run"),
+        ", ".join(filter(None, (str(row.found), f"{row.found.others} unfinished" * bool(row.found.others)))) or "not run",
         str(row.found.n) if row.found.n else NOTHING,
         pair(gained(row.paper_gain), gained(row.gain)),
     )

@@ -22,13 +22,16 @@ class Count(NamedTuple):
     @property
     def plain(self) -> str:
         """For machines: >1500."""
-        return f"{self.sign}{self.value:.6g}"
+        value = f"{self.value:.6g}" if abs(self.value) < 1e5 else f"{self.value:.1f}".removesuffix(".0")
+        return f"{self.sign}{value}"
 
 
 def ratio(over: Count | None, under: Count | None) -> Count | None:
     """over / under; a bound where one of them is; None where nothing can be said."""
     if over is None or under is None or not under.value or (over.sign and under.sign):
         return None
+    if not over.value and (over.sign or under.sign):
+        return None  # a bound of nothing
     return Count(over.value / under.value, over.sign or {">": "<", "<": ">", "": ""}[under.sign])
 
 

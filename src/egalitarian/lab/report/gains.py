@@ -66,8 +66,11 @@ class Task(NamedTuple):
             return "not run"
         if self.epochs:
             return ""
-        unfinished = any(seed.state == "unfinished" for cell in self.cells for seed in cell)
-        return "unfinished" if unfinished else "half of the seeds or more do not pass"
+        if any(seed.state == "unfinished" for cell in self.cells for seed in cell):
+            return "unfinished"
+        medians = [estimate(cell).median for cell in self.cells]
+        passes = all(median is not None and not median.sign for median in medians)
+        return "passes at epoch 0" if passes else "half of the seeds or more do not pass"
 
 
 def average_gain(gathered: Gathered, plan: Gain, experiments: Sequence[str]) -> AverageGain:

@@ -141,7 +141,7 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
     for stored in _in_order(store, loaded if experiments else None):
         try:
             summary, reading = _summary(stored, loaded.get(stored.folder.parent.parent.name))
-        except (StoreError, LookupError, TypeError, ValueError, AttributeError) as error:
+        except (StoreError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
             told = (
                 error
                 if isinstance(error, StoreError)

@@ -56,7 +56,7 @@ def place(paper: float, low: Count, high: Count) -> Judged:
     """Of a value beside a spread, in words, too."""
     ends = f"[{low}, {high}]"
     if paper < low.value:
-        return "outside", f"outside: {100 * (1 - paper / low.value):.2g} % below the spread {ends}"
+        return "outside", f"outside: {float(f'{100 * (1 - paper / low.value):.2g}'):g} % below the spread {ends}"
     if paper > high.value:
         above = f"{measured(100 * (paper / high.value - 1))} % " if high.value else ""
         return "outside", f"outside: {above}above the spread {ends}"
@@ -70,16 +70,16 @@ def judge_mean(paper: float, found: Accuracy) -> Judged:
     if not found.n + found.diverged:
         return "not run", "not run"
     if found.n + found.diverged < FEWEST:
-        return too_few(found.n)
+        return too_few(found.n + found.diverged)
     return _between(paper, found)
 
 
 def judge_final(paper: float, found: Accuracy) -> Judged:
     """Of an accuracy at a run's end: one full-length run can agree with the paper, and is too little to contradict it."""
-    if not found.n + found.diverged:
+    if not found.n and (found.others or not found.diverged):
         return "not run", "not run: none that was taken to the end"
     kind, told = _between(paper, found)
-    if kind == "outside" and found.n + found.diverged < FEWEST:
+    if kind == "outside" and (found.n or found.diverged) < FEWEST:
         return "too few seeds", f"too few seeds: {found.n} of full length; {told.removeprefix('outside: ')}"
     return kind, told
 

@@ -24,6 +24,7 @@ def provenance(gathered: Gathered) -> Table:
         {**dict(zip(keys, key, strict=True)), "runs": len(runs), "seeds": _seeds(runs), "trained": _dates(runs)}
         for key, runs in groups.items()
     ]
+    untold = sum(run.platform is None for run in gathered.runs)
     return Table(
         name="provenance",
         title="How the runs were made",
@@ -36,6 +37,7 @@ def provenance(gathered: Gathered) -> Table:
             "the code that ran: summary.csv names it with a +, and only the source tells the code",
             "Polar: how the polar factor was taken, exact or fast (docs/lab.md); nothing where a method has none, or where "
             "a run is older than the choice",
+            *([f"Of {untold} more it is not stored how they were made"] if untold else []),
         ),
         records=tuple(records),
     )

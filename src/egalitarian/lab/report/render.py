@@ -41,7 +41,7 @@ class Table:
 
 def markdown(table: Table, heading: str = "##") -> str:
     """A heading, one table with a bold line for each block, and the notes as a list."""
-    lines = [f"{heading} {table.heading}", ""]
+    lines = [f"{heading} {' '.join(table.heading.split())}", ""]
     lines += [_markdown_row(table.columns), _markdown_row(["---"] * len(table.columns))]
     for block in table.blocks:
         if block.heading:
@@ -53,7 +53,7 @@ def markdown(table: Table, heading: str = "##") -> str:
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
 def to_csv(records: Sequence[Mapping[str, Value]]) -> str:
@@ -105,7 +105,9 @@ def latex(table: Table) -> str:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escaped, cells)) + " \\\\"
+    """A bracket or a star right after the end of the row before would be taken for that one's."""
+    row = " & ".join(map(escaped, cells)) + " \\\\"
+    return "{}" + row if row.startswith(("[", "*")) else row
 
 
 def _latex_heading(text: str) -> str:

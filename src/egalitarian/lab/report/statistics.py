@@ -2,7 +2,8 @@
 
 A seed that did not pass has a bound: the epochs within which it did not. The median is over all seeds, and "> N" when half
 of them or more did not pass, N being the smallest of their bounds: at least half of the seeds need more than N epochs. The
-range is from the smallest to the largest, and the largest is "> N" when any seed did not pass.
+range is from the smallest to the largest, and the largest is "> N" when any seed did not pass. A seed that was trained for
+fewer epochs than others needed may turn out to be below these: a median that this could move is a bound, too.
 """
 
 from __future__ import annotations
@@ -93,11 +94,20 @@ def _estimate(seeds: Sequence[tuple[int | None, int]], diverged: int = 0, unfini
 
 
 def quantile(passed: Sequence[float], bounds: Sequence[float], share: float) -> Count:
-    """The share-quantile, linear between neighbours, the censored above all others. Both lists sorted, not both empty."""
+    """The share-quantile, linear between neighbours, the censored above all others. Both lists sorted, not both empty.
+
+    Where a bound is so small that it might as well be below, it is what is left if the censored are at their bounds.
+    """
     place = share * (len(passed) + len(bounds) - 1)
-    lower, upper = math.floor(place), math.ceil(place)
-    if upper < len(passed):
-        return Count(passed[lower] + (place - lower) * (passed[upper] - passed[lower]))
+    if math.ceil(place) < len(passed):
+        above, at_least = _between(passed, place), _between(sorted([*passed, *bounds]), place)
+        return Count(above) if at_least == above else Count(at_least, ">")
     if share == 1.0:
         return Count(max(*passed, *bounds, 0.0), ">")
     return Count(bounds[0], ">")
+
+
+def _between(numbers: Sequence[float], place: float) -> float:
+    """Linear between the two neighbours of a place."""
+    lower, upper = numbers[math.floor(place)], numbers[math.ceil(place)]
+    return lower + (place - math.floor(place)) * (upper - lower)

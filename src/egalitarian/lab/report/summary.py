@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from egalitarian.lab.report.check import Verdict
 from egalitarian.lab.report.contents import Contents, TablePlan
-from egalitarian.lab.report.counts import NOTHING
+from egalitarian.lab.report.counts import NOTHING, measured
 from egalitarian.lab.report.gather import Gathered
 from egalitarian.lab.report.judging import ERRATA, Kind
 from egalitarian.lab.report.render import Block, Table, Value, markdown
@@ -205,7 +205,7 @@ def _took(seconds: float | None) -> str:
         return ""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
+            return f"{measured(seconds / size)} {unit}"
     return f"{seconds:.2g} s"
 
 

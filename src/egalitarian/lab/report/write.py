@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 LIST = "files.txt"
 """Of what a report wrote, by which the next one knows what to remove."""
+SIGNED = "# what `egalitarian report` wrote here: the next one removes what it does not write again"
+"""The list's first line: another file of that name is nobody's list."""
 KINDS: dict[str, tuple[Draw, str]] = {
     "curves": (curves.draw_curves, curves.CAPTION),
     "learning": (learning.draw_learning, learning.CAPTION),
@@ -82,7 +84,8 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
-        ReportError: `out` is a file, or cannot be written, or holds a report of more runs and `replace` is not set.
+        ReportError: `out` is a file, or cannot be written; or, unless `replace` is set, it has a README.md or an index.html
+            that no report wrote, or holds a report of more runs.
     """
     if out.exists() and not out.is_dir():
         raise ReportError(f"out must be a folder, got the file {out}; name another with --out")
@@ -92,6 +95,12 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
         raise ReportError(
             f"{out} must not hold a report of more runs, got one of {there} where there are {len(gathered.runs)} now; name "
             f"another folder with --out, or say --replace"
+        )
+    foreign = [name for name in ("README.md", "index.html") if (out / name).exists() and _listed(out) is None]
+    if foreign and not replace:
+        raise ReportError(
+            f"out must be a new folder, or one that a report wrote, got {out} with a {foreign[0]} that none did; name "
+            f"another with --out, or say --replace"
         )
     contents = contents_for(gathered)
     with _writable(out):
@@ -157,7 +166,7 @@ class _Writing:
         self._write("README.md", readme(page))
         removed = tuple(clear(self.out, self.paths))
         listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
-        self._write(LIST, "\n".join(listed) + "\n")
+        self._write(LIST, "\n".join([SIGNED, *listed]) + "\n")
         counts = (len(gathered.runs), len(gathered.variants))
         told = (gathered.remarks, gathered.warnings, tuple(self.errors), tuple(said_of_cost(seen.spent)))
         return Report(self.out, tuple(self.paths), verdicts, *counts, removed, *told)
@@ -209,13 +218,21 @@ class _Writing:
 
 def clear(out: Path, written: Collection[Path]) -> Iterator[Path]:
     """Removes what the list of an earlier report names and this one did not write; only below `out`, and only files."""
-    listed = (out / LIST).read_text(encoding="utf-8").splitlines() if (out / LIST).is_file() else []
-    for path in (out / name for name in listed):
+    for path in (out / name for name in _listed(out) or ()):
         if path not in written and path.is_file() and path.resolve().is_relative_to(out.resolve()):
             path.unlink()
             yield path
             with contextlib.suppress(OSError):  # others are in there
                 path.parent.rmdir()
+
+
+def _listed(out: Path) -> list[str] | None:
+    """What an earlier report wrote; None where there is no list of one."""
+    try:
+        first, *names = (out / LIST).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    return names if first == SIGNED else None
 
 
 def _title(gathered: Gathered) -> str:

@@ -23,8 +23,8 @@ CHAPTERS = {
     "The functions underneath": ("polar", "polar_lowrank", "normalize", "explain", "Sketches"),
     "Look at a gradient": ("spectrum", "Spectrum"),
 }
-MADE_BY_OTHERS = {"Attachment": "attach", "Plan": "matrices"}
-"""Classes whose constructors are nobody's business."""
+MADE_BY_OTHERS = ("Attachment", "Plan")
+"""Classes whose constructors are nobody's business: `attach` and `matrices` make them."""
 LINE = 110
 PREFACE = """\
 # Every public name
@@ -94,31 +94,21 @@ def _fields(thing: type) -> dict[str, tuple[str, str]]:
 
 
 def _signature(name: str, thing: Any) -> Iterator[str]:
-    said = inspect.signature(thing)
     whole = _call(name, thing)
-    yield "```python"
-    if len(whole) <= LINE:
-        yield whole
-    else:
-        yield f"{name}("
-        mark = False
-        for each in said.parameters.values():
-            if each.kind is each.KEYWORD_ONLY and not mark:
-                yield "    *,"
-                mark = True
-            yield f"    {_plain(each)},"
-        yield f"){_returned(said)}"
-    yield from ("```", "")
+    lines = [f"{name}(", *(f"    {part}," for part in _parts(thing)), f"){_returned(thing)}"]
+    yield from ("```python", *([whole] if len(whole) <= LINE else lines), "```", "")
 
 
 def _call(name: str, thing: Any) -> str:
-    said = inspect.signature(thing)
-    kept = [each for each in said.parameters.values() if each.name != "self"]
-    stars = [place for place, each in enumerate(kept) if each.kind is each.KEYWORD_ONLY][:1]
+    return f"{name}({', '.join(_parts(thing))}){_returned(thing)}"
+
+
+def _parts(thing: Any) -> list[str]:
+    """The parameters, and a star before those that must be named."""
+    kept = [each for each in inspect.signature(thing).parameters.values() if each.name != "self"]
+    named = [place for place, each in enumerate(kept) if each.kind is each.KEYWORD_ONLY]
     parts = [_plain(each) for each in kept]
-    for place in stars:
-        parts.insert(place, "*")
-    return f"{name}({', '.join(parts)}){_returned(said)}"
+    return [*parts[: named[0]], "*", *parts[named[0] :]] if named else parts
 
 
 def _plain(parameter: inspect.Parameter) -> str:
@@ -130,8 +120,8 @@ def _plain(parameter: inspect.Parameter) -> str:
     )
 
 
-def _returned(said: inspect.Signature) -> str:
-    found = said.return_annotation
+def _returned(thing: Any) -> str:
+    found = inspect.signature(thing).return_annotation
     return "" if found in (inspect.Signature.empty, None, "None") else f" -> {found}"
 
 
@@ -151,7 +141,7 @@ def _text(thing: Any) -> Iterator[str]:
     for line in _linked(inspect.cleandoc(thing.__doc__)).splitlines():
         if line in ("Args:", "Raises:", "Returns:"):
             listed = True
-            yield from (f"{line}", "")
+            yield from (line, "")
         elif line.startswith(">>>") and not example:
             example, listed = True, False
             yield from ("```pycon", line)

@@ -21,9 +21,10 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Run
 from egalitarian.lab.store import Record, Store
 from egalitarian.lab.tuning import trial as trial_module
+from egalitarian.lab.tuning.files import all_results, apart, read_results
 from egalitarian.lab.tuning.outcome import Outcome
 from egalitarian.lab.tuning.plan import Family, load_plan
-from egalitarian.lab.tuning.results import Results, all_results, apart, read_results, rules_of
+from egalitarian.lab.tuning.results import Results, rules_of
 from egalitarian.lab.tuning.table import markdown, rows
 from egalitarian.lab.tuning.trial import OutOfTime, Workshop, tuning_runs
 from egalitarian.lab.tuning.work import tune

@@ -183,8 +183,9 @@ def run(
         told = f"With {', '.join(changes)}: what that changes is stored beside, and never counted as the paper's."
         for line in (told, *(own for plan in plans for own in shows.kept_apart(plan.experiment, plan.method, changes))):
             console.print(f"[dim]{escape(line)}[/dim]")
-    left = order.left(patient=jobs > 1)
-    if BESIDE not in os.environ:  # else whoever began this process has done so
+    left = order
+    if BESIDE not in os.environ:  # else whoever began this process has looked
+        left = order.left(patient=jobs > 1)
         left.rehearse()
     if jobs > 1:
         side_by_side(Jobs(console, left.commands(), jobs))

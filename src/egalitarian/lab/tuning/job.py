@@ -16,8 +16,9 @@ from egalitarian.lab.environment import BESIDE, environment
 from egalitarian.lab.listeners import telling
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Store
+from egalitarian.lab.tuning.files import alone
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.results import Results, alone
+from egalitarian.lab.tuning.results import Results
 from egalitarian.lab.tuning.says import Aloud, finish
 from egalitarian.lab.tuning.trial import OutOfTime, Workshop
 from egalitarian.lab.tuning.work import prepare, tune

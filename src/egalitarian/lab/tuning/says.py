@@ -14,8 +14,9 @@ from egalitarian.lab import shows
 from egalitarian.lab.progress import Progress, Silent
 from egalitarian.lab.store import Record
 from egalitarian.lab.tuning.estimate import estimate
+from egalitarian.lab.tuning.files import all_results, alone, apart, read_results, write
 from egalitarian.lab.tuning.plan import Family
-from egalitarian.lab.tuning.results import Results, all_results, alone, apart, read_results, write
+from egalitarian.lab.tuning.results import Results
 from egalitarian.lab.tuning.table import HEAD, about, markdown, rows
 
 

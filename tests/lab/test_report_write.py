@@ -15,7 +15,7 @@ import egalitarian.lab.report
 from egalitarian.lab.cli import main
 from egalitarian.lab.report import write
 from egalitarian.lab.report.gather import gather
-from egalitarian.lab.report.render import latex
+from egalitarian.lab.report.render import Block, Table, latex, markdown
 from egalitarian.lab.report.tables import build
 from egalitarian.lab.report.write import SIGNED, ReportError, contents_for, write_report
 from egalitarian.lab.store import Store
@@ -287,3 +287,11 @@ def test_a_report_of_fewer_runs_does_not_replace_one_of_more(tmp_path: Path) -> 
         write_report(few, tmp_path / "out", ["addition-97"])
     assert (tmp_path / "out" / "summary.csv").read_bytes() == before
     assert write_report(few, tmp_path / "out", ["addition-97"], replace=True).runs == 1
+
+
+def test_what_a_user_calls_things_breaks_no_table() -> None:
+    table = Table("t", "one\ntwo", "", ("a", "b"), (Block("up\ndown", (("[x] y", "1\n2"),)),), (), ())
+    lines = markdown(table).splitlines()
+    assert lines[0] == "## one two"
+    assert lines[-2:] == ["| **up down** |  |", "| [x] y | 1 2 |"]
+    assert "{}[x] y & " in latex(table), "or LaTeX takes it for the length of the row before"

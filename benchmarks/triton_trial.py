@@ -130,7 +130,7 @@ def main() -> None:
 
             one = best("fused", (batch, n), dtype, precision)
             whole = best("resident", (batch, n), dtype, precision) if dtype == torch.float32 else (float("nan"), "", 0.0)
-            times = f"{graph_ms(plain):.3f} | {one[0]:.3f} | {whole[0]:.3f}"
+            times = f"{graph_ms(plain):.3f} | {one[0]:.3f} | {whole[0]:.3f}".replace("nan", "-")
             print(f"| {batch} x {n} | {precision} | {times} | {one[2]:.0e} | {one[1]} | {whole[1]} |", flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.dom.minidom
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -278,6 +279,28 @@ def test_spectra_are_of_the_first_methods_that_were_run(tmp_path: Path) -> None:
     figure = draw_spectra(found, found.experiments, tuple(found.experiments[0].methods))
     assert "not run" not in texts(figure)
     assert len(figure.axes) == 4
+
+
+def test_spectra_have_methods_that_treat_the_gradient_otherwise_and_titles_that_do_not_meet(tmp_path: Path) -> None:
+    store, methods = Store(tmp_path), tuple(catalog.load("full-cifar").methods)
+    for method in methods:
+        write_run(store, "full-cifar", method, 0, 20)
+    found = gather(store, ["full-cifar"])
+    figure = draw_spectra(found, found.experiments, methods)
+    assert any("EGD" in title for title in legend_of(figure))
+    figure.draw_without_rendering()
+    boxes = [axis.title.get_window_extent() for axis in figure.axes]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_where_no_accuracy_is_waited_for_the_mark_is_at_the_end_of_the_line(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "full-cifar", "adam-1e-3", 0, 20)
+    found = gather(store, ["full-cifar"])
+    axis = draw_curves(found, found.experiments, ("adam-1e-3",)).axes[0]
+    line, mark = axis.lines[-2:]
+    assert (mark.get_xdata()[-1], mark.get_ydata()[-1]) == (line.get_xdata()[-1], line.get_ydata()[-1])
+    assert mark.get_marker() == look("adam-1e-3", ("adam-1e-3",)).marker
 
 
 def legend_of(figure: Figure) -> list[str]:

@@ -542,6 +542,18 @@ def test_a_new_title_does_not_move_where_and_when_a_method_was_tuned(tmp_path: P
     assert now.methods["sgd"]["environment"]["hardware"] == "there"
 
 
+def test_more_moves_that_nothing_needs_do_not_move_where_and_when_a_method_was_tuned(
+    tmp_path: Path, addition: Family
+) -> None:
+    there = {**HERE, "hardware": "there"}
+    results_in(tmp_path, addition).put("sgd", begun(addition, "sgd", environment=there))
+    further = addition.replace(moves=addition.moves + 2)
+    now = results_in(tmp_path, further)
+    now.put("sgd", begun(further, "sgd"))
+    assert now.methods["sgd"]["rules"]["moves"] == further.moves
+    assert now.methods["sgd"]["environment"]["hardware"] == "there"
+
+
 @pytest.mark.parametrize(
     "damage",
     [

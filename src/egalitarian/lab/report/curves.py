@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -30,7 +31,8 @@ from egalitarian.lab.spec import Experiment
 CAPTION = (
     "Test accuracy (solid) and training accuracy (dashed): the median over seeds, with the middle half of them as a band. "
     "A seed stops soon after it passes the threshold (dotted, where there is one) and counts at its last value from then "
-    "on; a line ends when half of the seeds have stopped. The mark is the median epoch of passing (the axis is from 1 on). "
+    "on; a line ends when half of the seeds have stopped. The mark is the median epoch of passing (the axis is from 1 on), "
+    "or, where no accuracy is waited for, the end of the line. "
     "Where not all seeds of a method pass, the panel says how many do."
 )
 
@@ -41,7 +43,7 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
     axes = figure.subplots(1, len(experiments), sharey=True, squeeze=False)[0]
     for axis, experiment in zip(axes, experiments, strict=True):
         _panel(axis, gathered, experiment, methods)
-        axis.set_title(panel_title(experiment, len(experiments)))
+        axis.set_title(panel_title(experiment.title, len(experiments)))
     axes[0].set_ylabel("accuracy")
     titles = labels(gathered, experiments, methods)
     say_below(axes, [[*how_many_pass(gathered, each, titles), *missing(gathered, each, titles)] for each in experiments])
@@ -64,9 +66,13 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
         own = gathered.curves_of(experiment.name, method)
         training = band(own, seeds, "train_accuracy", hold=True)
         draw_band(axis, training, drawn.colour, edges=False, linewidth=0.8, linestyle="--")
-        draw_band(axis, band(own, seeds, "test_accuracy", hold=True), drawn.colour)
+        test = band(own, seeds, "test_accuracy", hold=True)
+        draw_band(axis, test, drawn.colour)
         passing = estimate(seeds).median
-        if passing is not None and not passing.sign:
+        if not experiment.measure.waits:
+            drawn_at = np.flatnonzero(np.isfinite(test.middle))[-1:]
+            mark(axis, test.epochs[drawn_at] + 1, test.middle[drawn_at], drawn)
+        elif passing is not None and not passing.sign:
             mark(axis, passing.value + 1, threshold, drawn)
     if not shown:
         note(axis, "not run")

@@ -48,7 +48,7 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
         column[0].set_ylim(bottom=0)
         if not shown:
             note(column[0], "not run")
-        column[0].set_title(panel_title(experiment, len(experiments)))
+        column[0].set_title(panel_title(experiment.title, len(experiments)))
         column[-1].set_xlabel("epoch")
     for axis, words in zip(axes[:, 0], MEASURES.values(), strict=True):
         axis.set_ylabel(words)

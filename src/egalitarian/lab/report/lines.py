@@ -85,11 +85,15 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """Of methods the lab does not know, in turn."""
 
 
+MANY = tuple(to_hex(colormaps["tab20"](place)) for place in (*range(0, 20, 2), *range(1, 20, 2)))
+"""Ten colours, and the same paler."""
+
+
 def look(method: str, methods: Sequence[str]) -> Look:
     """Of a method among those of a figure.
 
     Those the lab does not know, or whose colour an earlier one has, take the colours that are left, or, where these are too
-    few, a scale from dark to light.
+    few, others that are not safe for all eyes, or, where even these are, a scale from dark to light.
     """
     known: dict[str, Look] = {}
     for name in methods:
@@ -100,6 +104,8 @@ def look(method: str, methods: Sequence[str]) -> Look:
     others = [name for name in methods if name not in known]
     taken = {drawn.colour for drawn in known.values()}
     colours = [colour for colour in CYCLE if colour not in taken]
+    if len(colours) < len(others):
+        colours = [colour for colour in MANY if colour not in taken]
     if len(colours) < len(others):
         colours = [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0.12, 0.92, len(others)))]
     place = others.index(method)
@@ -172,8 +178,8 @@ def sparse(epochs: Array) -> NDArray[np.intp]:
     return np.union1d(fresh, [len(epochs) - 1]).astype(np.intp)
 
 
-def mark(axis: Axes, x: float, y: float, marked: Look) -> None:
-    """Where a method passes the threshold."""
+def mark(axis: Axes, x: float | Array, y: float | Array, marked: Look) -> None:
+    """Where a method passes the threshold, or its line ends."""
     axis.plot(x, y, marked.marker, color=marked.colour, markeredgecolor="white", markersize=5.5, zorder=5)
 
 
@@ -253,9 +259,9 @@ def new_figure(panels: int, height: float) -> Figure:
     return Figure(figsize=({1: 4.0, 2: 5.4}.get(panels, WIDTH), height), layout="constrained")
 
 
-def panel_title(experiment: Experiment, panels: int) -> str:
+def panel_title(title: str, panels: int) -> str:
     """In as many lines as a panel's width needs."""
-    return textwrap.fill(experiment.title, _letters(panels))
+    return textwrap.fill(title, _letters(panels))
 
 
 def _letters(panels: int) -> int:

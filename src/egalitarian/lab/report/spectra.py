@@ -11,7 +11,18 @@ from matplotlib.figure import Figure
 
 from egalitarian.lab.measure import CUT
 from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import Array, band, draw_band, labels, legend, look, new_figure, note, present
+from egalitarian.lab.report.lines import (
+    Array,
+    band,
+    draw_band,
+    labels,
+    legend,
+    look,
+    new_figure,
+    note,
+    panel_title,
+    present,
+)
 from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
@@ -29,9 +40,9 @@ CAPTION = (
 
 @styled
 def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One row per experiment: a fan for each of the first methods that were run, and the condition numbers."""
+    """One row per experiment: a fan for each of a few methods that were run, and the condition numbers."""
     titles = labels(gathered, experiments, methods)
-    fans = (list(titles) or list(methods))[:MOST]
+    fans = _unlike(experiments, list(titles) or methods)
     titles = {method: title for method, title in titles.items() if method in fans}
     figure = new_figure(len(fans) + 1, 0.2 + 2.2 * len(experiments))
     for row, experiment in enumerate(experiments):
@@ -45,6 +56,7 @@ def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods:
                 _conditions(axis, gathered, experiment, methods, shown)
             else:
                 _spectrum(axis, gathered, experiment, method, methods)
+                axis.set_title(panel_title(_title(experiment, method), len(fans) + 1))
             if first is None:
                 first = axis
                 axis.set_ylabel("singular values of gradient")
@@ -52,14 +64,30 @@ def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods:
     return figure
 
 
+def _unlike(experiments: Sequence[Experiment], methods: Sequence[str]) -> list[str]:
+    """The first few: before others those that do to the gradient what none before them does. In order."""
+    kinds = {method: _transforms(experiments, method) for method in methods}
+    new = [method for place, method in enumerate(methods) if kinds[method] not in [kinds[each] for each in methods[:place]]]
+    chosen = [*new, *(method for method in methods if method not in new)][:MOST]
+    return [method for method in methods if method in chosen]
+
+
+def _transforms(experiments: Sequence[Experiment], method: str) -> list[str] | None:
+    own = next((experiment for experiment in experiments if method in experiment.methods), None)
+    return None if own is None else [transform.kind for transform in own.method(method).transform]
+
+
+def _title(experiment: Experiment, method: str) -> str:
+    return experiment.methods[method].title if method in experiment.methods else method
+
+
 def _spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, method: str, methods: Sequence[str]) -> None:
-    axis.set_title(experiment.methods[method].title if method in experiment.methods else method)
     snapshots = gathered.snapshots(experiment.name, method)
     if not len(snapshots):
         note(axis, "not run")
         return
     _fan(axis, snapshots, look(method, methods).colour)
-    if [transform.kind for transform in experiment.method(method).transform] == ["polar"]:
+    if _transforms([experiment], method) == ["polar"]:
         axis.axhline(1, color="0.25", linewidth=1.0, linestyle="--")
         axis.text(0.97, 1.3, "its step: all 1", transform=axis.get_yaxis_transform(), ha="right", fontsize=7, color="0.25")
         axis.set_ylim(top=5)

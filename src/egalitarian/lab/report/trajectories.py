@@ -59,7 +59,7 @@ def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], met
     for axis, experiment in zip(axes, experiments, strict=True):
         shown = present(gathered, experiment, methods)
         seed = common_seed(gathered, experiment.name, shown)
-        axis.set_title(panel_title(experiment, len(experiments)))
+        axis.set_title(panel_title(experiment.title, len(experiments)))
         if seed is None:
             note(axis, "no seed in common" if shown else "not run")
         else:

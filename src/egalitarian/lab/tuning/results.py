@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +15,8 @@ from egalitarian.lab.tuning.trial import tuning_runs
 
 SAME = ("family", "experiment", "changes", "score", "threshold", "quick")
 """What a file's methods share."""
+FAR = ("size", "moves")
+"""Rules for how far a search goes: a file's methods may differ in them."""
 RANK = "failures, then the median"
 """How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
 
@@ -59,15 +61,14 @@ class Results:
     @property
     def complete(self) -> bool:
         """Whether every method of the family has been measured on its fresh seeds, and none is to be replaced yet."""
-        return self._all_measured(self._family.methods)
+        return not self._replaced and all(
+            self.methods.get(name, {}).get("complete", False) for name in self._family.methods
+        )
 
     @property
     def finished(self) -> bool:
-        """Whether every method that was asked for has been."""
-        return self._all_measured(self._asked)
-
-    def _all_measured(self, methods: Iterable[str]) -> bool:
-        return not self._replaced and all(self.methods.get(name, {}).get("complete", False) for name in methods)
+        """Whether there is nothing left to be found of the methods that were asked for."""
+        return all(self.whole(method) for method in self._asked)
 
     @property
     def kept(self) -> list[str]:
@@ -145,7 +146,7 @@ class Results:
         for what, now in rules_of(self._family).items():
             then = entry.get(what)
             if isinstance(now, dict) and isinstance(then, dict):
-                rule = next((rule for rule in now if rule not in ("size", "moves") and then.get(rule) != now[rule]), None)
+                rule = next((rule for rule in now if rule not in FAR and then.get(rule) != now[rule]), None)
                 if rule is not None:
                     self._refuse(f"{method}'s {rule}", now[rule], then.get(rule), method)
             elif then != now:
@@ -176,7 +177,7 @@ class Results:
 
 def rules_of(family: Family) -> dict[str, Any]:
     """All that methods must share to be compared."""
-    rules = ("size", "moves", "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
+    rules = (*FAR, "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
     return {
         "rules": {**{rule: getattr(family, rule) for rule in rules}, "rank": RANK},
         "tuning_seeds": list(family.tuning_seeds),
@@ -185,8 +186,10 @@ def rules_of(family: Family) -> dict[str, Any]:
 
 
 def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """All but what it is called, and where, when and how long it was trained."""
-    return {key: value for key, value in entry.items() if key not in ("title", "spent", "environment")}
+    """All that was found: not what it is called, how far the search may go, and where, when and how long it was trained."""
+    rules = {key: value for key, value in entry["rules"].items() if key not in FAR}
+    found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment")}
+    return {**found, "rules": rules}
 
 
 def where_and_when(environment: Mapping[str, Any]) -> str:

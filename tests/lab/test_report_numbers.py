@@ -210,6 +210,16 @@ def test_how_the_polar_factor_was_taken_is_read_over_all_sittings(store: Store) 
     assert (first.platform.polar, second.platform.polar) == ("exact, fast", "")
 
 
+def test_a_timing_that_divides_by_nothing_is_told_and_the_other_runs_count(store: Store) -> None:
+    stored = write_run(store, "addition-97", "egd", 0, 30)
+    write_run(store, "addition-97", "egd", 1, 30)
+    path = stored.folder / "timings.jsonl"
+    path.write_text(path.read_text().replace('"seeds":4', '"seeds":0'))
+    found = gather(store)
+    assert [run.seed for run in found.runs] == [1]
+    assert any("seed-0" in warning for warning in found.warnings), found.warnings
+
+
 def test_a_spec_that_was_edited_does_not_count(store: Store) -> None:
     stored = write_run(store, "addition-97", "egd", 0, 30)
     path = stored.folder / "spec.json"

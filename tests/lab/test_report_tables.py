@@ -15,6 +15,7 @@ from egalitarian.lab.report.check import check
 from egalitarian.lab.report.contents import Contents, Gain, load_contents
 from egalitarian.lab.report.gains import average_gain
 from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.report.provenance import provenance
 from egalitarian.lab.report.render import Block, Table, escaped, latex, markdown, to_csv
 from egalitarian.lab.report.tables import build
 from egalitarian.lab.report.write import contents_for
@@ -164,6 +165,27 @@ def test_a_baseline_that_fails_half_of_the_time_says_nothing_of_gains(tmp_path: 
     gain = average_gain(gather(store), Gain(name="x", title="x", methods=("egd",)), ["addition-97"])
     assert (gain.epochs, gain.seconds) == (None, None)
     assert gain.left_out == {"addition-97": "half of the seeds or more do not pass"}
+
+
+def test_a_method_that_passes_at_once_has_no_gain_and_the_table_says_why(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed in range(3):
+        write_run(store, "addition-97", "sgd", seed, 100)
+        write_run(store, "addition-97", "egd", seed, 0)
+    gain = average_gain(gather(store), Gain(name="x", title="x", methods=("egd",)), ["addition-97"])
+    assert gain.epochs is None
+    assert gain.left_out == {"addition-97": "passes at epoch 0"}
+
+
+def test_runs_of_which_nobody_knows_how_they_were_made_are_counted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed in range(3):
+        stored = write_run(store, "addition-97", "egd", seed, 10)
+        if seed:
+            (stored.folder / "environment.jsonl").unlink()
+    made = provenance(gather(store))
+    assert [record["runs"] for record in made.records] == [1]
+    assert "Of 2 more it is not stored how they were made" in made.notes
 
 
 def test_the_papers_own_averages_follow_from_its_tables() -> None:

@@ -59,6 +59,22 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def test_links_into_pages_lead_to_headings() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+            target = page.parent / file if file else page
+            assert anchor in anchors(target.read_text()), f"{page.name}: {file}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings: small letters, no punctuation, hyphens for spaces, numbers for repeats."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return {slug + (f"-{place}" if place else "") for slug, count in found.items() for place in range(count + 1)}
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.py")), ids=lambda file: file.stem)
 def test_the_examples_run(file: Path) -> None:
     command = [sys.executable, str(file), "--quick"]

@@ -43,7 +43,7 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
     if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
         raise ValueError(
             f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
-            f"after wrapping or moving it"
+            f"after wrapping or moving it, or, with several optimizers, attach to the one that holds the matrices"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -160,7 +161,9 @@ class Plan:
         size = sum(entry.parameter.numel() for entry in self.entries)
         held = sum(entry.parameter.numel() for entry in self.taken)
         share = f"{100 * held / size:.1f} % of the entries" if size else "no entries"
-        summary = f"{len(self.taken)} of {len(self)} parameters taken, {share}"
+        notes = Counter(entry.note for entry in self.taken if entry.note)
+        apart = "".join(f"; {count} of them {note}" for note, count in notes.items())
+        summary = f"{len(self.taken)} of {len(self)} parameters taken, {share}{apart}"
         return "\n".join([*([self.header] if self.header else []), *lines, summary])
 
 

@@ -106,6 +106,12 @@ class Switch:
             raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
         if values.isnan().any():
             raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
+        if self._until.mode == "max" and 0 < self._until.threshold <= 1 < values.max():
+            warnings.warn(
+                f"metric {float(values.max()):g} is beyond 1 and Until's threshold is {self._until.threshold:g}: if one of "
+                f"them is in per cent, EGD goes off too early; give both on one scale",
+                stacklevel=3,
+            )
         self._set(*self._until._decide(self._active, self._streak, values))
 
     def state_dict(self) -> dict[str, Any]:

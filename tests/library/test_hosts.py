@@ -256,6 +256,7 @@ def test_a_group_added_later_is_equalised() -> None:
     optimizer = torch.optim.SGD(model[0].parameters(), lr=1.0)
     egd = eg.attach(optimizer, model)
     assert "(not in the optimizer)" in str(egd.plan)
+    assert str(egd.plan).endswith("; 1 of them not in the optimizer")
     optimizer.add_param_group({"params": list(model[2].parameters()), "lr": 2.0})
     assert "(not in the optimizer)" not in str(egd.plan)
     before = parameters(model)

@@ -284,3 +284,18 @@ def test_experts_beside_plain_layers_switch_as_one() -> None:
     for values in (*torch.linalg.svdvals(weights["experts"].detach()), torch.linalg.svdvals(weights["plain"].detach())):
         torch.testing.assert_close(values, torch.ones(2))
     assert egd.observe(0.9) is False
+
+
+def test_a_percentage_against_a_fraction_is_told() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.95))
+    with pytest.warns(UserWarning, match=r"metric 12 is beyond 1 and Until's threshold is 0\.95: .*on one scale"):
+        egd.observe(12.0)
+    egd.observe(1.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_metrics_that_may_be_large_are_taken_as_they_are() -> None:
+    for until, metric in ((eg.Until(95), 96.0), (eg.Until(0.1, mode="min"), 3.0), (eg.Until(-1.0), 2.0)):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=until).observe(metric)

@@ -72,7 +72,7 @@ def experiments(loaded: Sequence[Experiment], store: Store) -> Iterator[Renderab
     for name in sorted(set(others) - set(names)):
         made.add_row(name, "[dim]your own[/dim]", "", "", str(others[name]))
     yield made
-    yield "[dim]stored: runs, one for each method and seed, in " + escape(str(store.root)) + "[/dim]"
+    yield "[dim]stored: runs, one for each method, seed and choice of settings, in " + escape(str(store.root)) + "[/dim]"
 
 
 def settings(experiment: Experiment, methods: Sequence[str]) -> Iterator[RenderableType]:
@@ -281,9 +281,11 @@ def say_verdicts(console: Console, checked: Checked) -> None:
     for aside, title in ((False, ""), (True, elsewhere)):
         made = table("", "", ">paper", ">ours", "spread", ">n", "verdict", title=title)
         made.columns[0].no_wrap = made.columns[1].no_wrap = True
-        section = ""
-        for row in checked.verdicts:
-            if row.aside == aside and row.compared:
+        section, rows = "", [row for row in checked.verdicts if row.aside == aside and row.compared]
+        begun = {row.experiment for row in rows if row.kind != "not run"}
+        absent = list(dict.fromkeys(row.experiment for row in rows if row.experiment not in begun))
+        for row in rows:
+            if row.experiment in begun:
                 if row.experiment != section:
                     section = row.experiment
                     made.add_row(f"[bold]{section}[/bold]", f"[dim]{row.table.partition(':')[0]}[/dim]")
@@ -294,6 +296,8 @@ def say_verdicts(console: Console, checked: Checked) -> None:
                 made.add_row(*cells, style="bold red" if row.contradicts else STYLES.get(row.kind))
         if made.row_count:
             put(console, made)
+        if absent:
+            console.print(f"[dim]Nothing of these was run: {escape(', '.join(absent))}.[/dim]")
     if checked.verdicts:
         console.print(in_words(checked.verdicts))
         units = (

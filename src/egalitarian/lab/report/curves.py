@@ -28,8 +28,11 @@ from egalitarian.lab.report.statistics import estimate
 from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
+MANY = 8
+"""Methods beyond which only test accuracy is drawn, where no accuracy is waited for."""
 CAPTION = (
-    "Test accuracy (solid) and training accuracy (dashed): the median over seeds, with the middle half of them as a band. "
+    "Test accuracy (solid) and, unless methods are too many, training accuracy (dashed): the median over seeds, with the "
+    "middle half of them as a band. "
     "A seed stops soon after it passes the threshold (dotted, where there is one) and counts at its last value from then "
     "on; a line ends when half of the seeds have stopped. The mark is the median epoch of passing (the axis is from 1 on), "
     "or, where no accuracy is waited for, the end of the line. "
@@ -47,12 +50,16 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
     axes[0].set_ylabel("accuracy")
     titles = labels(gathered, experiments, methods)
     say_below(axes, [[*how_many_pass(gathered, each, titles), *missing(gathered, each, titles)] for each in experiments])
-    kinds = (
-        Line2D([], [], color="0.25", label="test (band: middle half of seeds)"),
-        Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="training"),
-    )
+    kinds = [Line2D([], [], color="0.25", label="test (band: middle half of seeds)")]
+    if any(with_training(each, present(gathered, each, methods)) for each in experiments):
+        kinds.append(Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="training"))
     legend(figure, titles, methods, *kinds)
     return figure
+
+
+def with_training(experiment: Experiment, shown: Sequence[str]) -> bool:
+    """Not where methods are many and what counts is how good they get, which training accuracy would hide."""
+    return experiment.measure.waits or len(shown) <= MANY
 
 
 def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
@@ -64,8 +71,9 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
         drawn = look(method, methods)
         seeds = gathered.of(experiment.name, method)
         own = gathered.curves_of(experiment.name, method)
-        training = band(own, seeds, "train_accuracy", hold=True)
-        draw_band(axis, training, drawn.colour, edges=False, linewidth=0.8, linestyle="--")
+        if with_training(experiment, shown):
+            training = band(own, seeds, "train_accuracy", hold=True)
+            draw_band(axis, training, drawn.colour, edges=False, linewidth=0.8, linestyle="--")
         test = band(own, seeds, "test_accuracy", hold=True)
         draw_band(axis, test, drawn.colour)
         passing = estimate(seeds).median

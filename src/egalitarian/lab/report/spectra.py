@@ -89,8 +89,8 @@ def _spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, method: st
     _fan(axis, snapshots, look(method, methods).colour)
     if _transforms([experiment], method) == ["polar"]:
         axis.axhline(1, color="0.25", linewidth=1.0, linestyle="--")
-        axis.text(0.97, 1.3, "its step: all 1", transform=axis.get_yaxis_transform(), ha="right", fontsize=7, color="0.25")
-        axis.set_ylim(top=5)
+        axis.text(0.97, 1.3, "equalised: all 1", transform=axis.get_yaxis_transform(), ha="right", fontsize=7, color="0.25")
+        axis.set_ylim(top=max(5, axis.get_ylim()[1]))
 
 
 def _fan(axis: Axes, snapshots: pd.DataFrame, colour: str) -> None:

@@ -43,7 +43,8 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
     if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
         raise ValueError(
             f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
-            f"after wrapping or moving it, or, with several optimizers, attach to the one that holds the matrices"
+            f"after wrapping or moving it; with several optimizers attach to the one that holds it, or plan less: "
+            f"matrices(model, include=...)"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)

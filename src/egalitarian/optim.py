@@ -13,7 +13,7 @@ from torch import Tensor
 
 from egalitarian.apply import Settings, State, all_active, check_chain, gradient_dtype, initial_memory, transform_gradients
 from egalitarian.checks import check_bool, check_number
-from egalitarian.plan import Entry, Groups, Plan, whole
+from egalitarian.plan import Entry, Plan, Planned, whole
 from egalitarian.roster import Group, Roster
 from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
 from egalitarian.watch import Watch, who_is_stepping
@@ -67,12 +67,9 @@ class EGD(torch.optim.SGD):
             raise TypeError(
                 f"params_or_plan must be parameters or a Plan, got {type(params).__name__}; use matrices(model)"
             )
-        plan = params.plan if isinstance(params, Groups) else Plan(())
-        if isinstance(params_or_plan, Plan):
-            plan = params_or_plan
-            params = [(entry.name, entry.parameter) for entry in plan]
-        self._planned = {entry.parameter: entry for entry in plan}
-        self._stack = plan.stack
+        if isinstance(params, Plan):
+            params = [{"params": Planned(params, params)}]
+        self._planned: dict[Tensor, Entry] = {}
         self._decay_before = decay_before
         super().__init__(
             params,
@@ -83,6 +80,7 @@ class EGD(torch.optim.SGD):
             foreach=foreach,
             maximize=maximize,
         )
+        self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
 
@@ -92,6 +90,8 @@ class EGD(torch.optim.SGD):
             check_bool("equalize", param_group["equalize"])
             _check_settings(param_group)
             refuse_differentiable([param_group])
+            if isinstance(param_group.get("params"), Planned):
+                self._planned |= {entry.parameter: entry for entry in param_group["params"].plan}
         super().add_param_group(param_group)
         if hasattr(self, "_roster"):
             try:

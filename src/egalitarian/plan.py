@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -127,22 +127,23 @@ class Plan:
         """Where the first parameter is."""
         return next((entry.parameter.device for entry in self.entries), torch.device("cpu"))
 
-    def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> Groups:
+    def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: what is taken with its own settings, what is left with others.
+
+        Two dicts as torch knows them, or one where everything is taken or left; `EGD` follows the plan they come from.
 
         >>> from egalitarian import matrices
         >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)))
         >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
         """
-        groups = Groups()
-        groups.plan = self
+        groups = []
         for what, entries, settings in (("taken", self.taken, taken), ("left", self.left, left)):
             if settings is not None:
                 check_mapping(what, settings, "for example {'weight_decay': 0.03}")
                 if "params" in settings:
                     raise ValueError(f"{what} must hold settings alone, got 'params' too; the plan knows the parameters")
             if entries:
-                groups.append({"params": [(entry.name, entry.parameter) for entry in entries], **(settings or {})})
+                groups.append({"params": Planned(self, entries), **(settings or {})})
         return groups
 
     def __len__(self) -> int:
@@ -167,21 +168,12 @@ class Plan:
         return "\n".join([*([self.header] if self.header else []), *lines, summary])
 
 
-class Groups(list[dict[str, Any]]):
-    """Parameter groups that remember the plan they come from, so that `EGD` can follow it; also with others added."""
+class Planned(list[tuple[str, Tensor]]):
+    """A group's named parameters, which remember the plan they come from, so that `EGD` can follow it."""
 
-    plan: Plan
-
-    def __add__(self, others: list[dict[str, Any]]) -> Groups:  # type: ignore[override]
-        return self._with(list(self) + list(others))
-
-    def __radd__(self, others: list[dict[str, Any]]) -> Groups:
-        return self._with(list(others) + list(self))
-
-    def _with(self, groups: list[dict[str, Any]]) -> Groups:
-        joined = Groups(groups)
-        joined.plan = self.plan
-        return joined
+    def __init__(self, plan: Plan, entries: Iterable[Entry]) -> None:
+        super().__init__((entry.name, entry.parameter) for entry in entries)
+        self.plan = plan
 
 
 def annotate(

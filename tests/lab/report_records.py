@@ -62,7 +62,8 @@ def write_run(
             if learnt is not None:
                 record["train_accuracy"] = learnt(epoch)
             if diverged and epoch == last - 1:
-                record |= {"train_loss": math.nan, "test_loss": math.nan}
+                record |= dict.fromkeys(("train_loss", "test_loss", "distance", "weight_norm"), math.nan)
+                direction = direction * math.nan
             records = [record]
             if is_snapshot(epoch):
                 records.append({"epoch": epoch, "snapshot": a_snapshot(epoch, direction)})

@@ -50,6 +50,16 @@ def test_the_experiments_are_those_of_the_paper_in_its_order() -> None:
     ]
 
 
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.toml").write_text('extends = "addition-97"\n')
+    one, other = (str(tmp_path / folder / "own.toml") for folder in ("one", "other"))
+    assert list(catalog.load_each([one, one, "addition-97"])) == [one, "addition-97"]
+    with pytest.raises(SpecError, match=r"experiments must differ in name, got .*one.* and .*other.*, both 'own'; rename"):
+        catalog.load_each([one, "addition-97", other])
+
+
 def test_no_file_of_the_paper_is_left_out() -> None:
     files = {path.stem for path in (LAB / "paper").glob("*.toml")}
     assert set(catalog.names()) == {name for name in files if not name.startswith("_")} - {"toy"}

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from webserver import (
     HASTE,
+    Handler,
     Loopback,
     cifar_batches,
     corrupts,
@@ -284,6 +285,19 @@ def test_a_mirror_goes_on_with_what_another_began(server: Loopback, tmp_path: Pa
     server.plan(f"/{name}", cuts(1000))
     fetch(dataset, tmp_path, patience=HASTE)
     assert ranges(server, f"/mirror/{name}") == ["bytes=1000-"]
+    assert is_complete(dataset, tmp_path)
+
+
+def test_a_mirror_is_not_blamed_for_what_another_began(server: Loopback, tmp_path: Path, heard: Heard) -> None:
+    dataset = serve_mnist(server)
+    name = "train-images-idx3-ubyte.gz"
+
+    def lies_and_cuts(handler: Handler, content: bytes) -> None:
+        cuts(1000)(handler, bytes(len(content)))
+
+    server.plan(f"/{name}", lies_and_cuts)
+    fetch(dataset, tmp_path, heard, HASTE)
+    assert ranges(server, f"/mirror/{name}") == ["bytes=1000-", None], "anew, and at once"
     assert is_complete(dataset, tmp_path)
 
 

@@ -165,13 +165,26 @@ def test_nobody_is_left_when_nobody_listens(tmp_path: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # by no process any more
 
 
-def test_files_of_one_name_and_of_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_our_own_and_of_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, modulus in (("a", 5), ("b", 7)):
         (tmp_path / place).mkdir()
-        (tmp_path / place / "exp.toml").write_text(f'extends = "addition-97"\n[task]\nmodulus = {modulus}\n')
+        (tmp_path / place / f"exp-{place}.toml").write_text(f'extends = "addition-97"\n[task]\nmodulus = {modulus}\n')
     (tmp_path / "signal.py").write_text("raise SystemExit('not a module of ours')")
     monkeypatch.chdir(tmp_path)
-    asked = ["run", "a/exp.toml", "b/exp.toml", "-m", "sgd", *SMALL[1:], "--epochs", "2", "--runs", "runs", "--jobs", "2"]
+    asked = [
+        "run",
+        "a/exp-a.toml",
+        "b/exp-b.toml",
+        "-m",
+        "sgd",
+        *SMALL[1:],
+        "--epochs",
+        "2",
+        "--runs",
+        "runs",
+        "--jobs",
+        "2",
+    ]
     assert main(asked) == 0
     said = [json.loads(path.read_text())["beside"] for path in tmp_path.rglob("environment.jsonl")]
     assert said == [1, 1, 1, 1]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
@@ -246,6 +247,39 @@ def test_a_legend_stays_within_its_figure_however_long_its_words() -> None:
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.width
+
+
+@pytest.mark.parametrize("draw", DRAWN)
+def test_a_method_that_diverged_at_once_does_not_take_others_along(draw: Callable[..., Figure], tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "addition-97", "egd", 0, 20)
+    write_run(store, "addition-97", "sgd", 0, epochs=1, diverged=True)
+    found = gather(store, ["addition-97"])
+    assert len(found.runs) == 2
+    figure = draw(found, found.experiments, ("sgd", "egd"))
+    colour = look("egd", ("sgd", "egd")).colour
+    assert any(line.get_color() == colour for axis in figure.axes for line in axis.lines)
+    save(figure, tmp_path / "figure")
+
+
+def test_a_title_is_no_formula(tmp_path: Path) -> None:
+    own = tmp_path / "dear.toml"
+    own.write_text(
+        'extends = "addition-97"\ntitle = "$5 an hour, $6^ a day"\n'
+        '[methods.dear]\ntitle = "EGD at $5 and $x_{"\nepochs = 9\n'
+    )
+    store = Store(tmp_path / "runs")
+    write_run(store, catalog.load(str(own)), "dear", 0, epochs=9)
+    found = gather(store, [str(own)])
+    for draw in DRAWN:
+        save(draw(found, found.experiments, ("dear",)), tmp_path / "figure")
+
+
+def test_many_colours_are_none_that_a_known_method_nearly_has() -> None:
+    methods = [*catalog.load("addition-97").methods, *(f"own-{place}" for place in range(8))]
+    colours = [to_rgb(look(method, methods).colour) for method in methods]
+    apart = [np.linalg.norm(np.subtract(one, other)) for place, one in enumerate(colours) for other in colours[:place]]
+    assert min(apart) > 0.1
 
 
 def test_the_legend_has_the_colours_of_the_lines() -> None:

@@ -297,6 +297,34 @@ def test_a_fuller_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path, famil
     assert fewer["methods"]["sgd"] == both["methods"]["sgd"], "it was not asked for"
 
 
+def test_a_search_that_goes_further_and_is_stopped_leaves_its_points_in_the_file(
+    tmp_path: Path, family: Family, request: pytest.FixtureRequest
+) -> None:
+    """A whole method stays whole; with the runs gone, none of what was tried meanwhile is trained again."""
+    whole = done(tmp_path, family.replace(moves=0), ["egd"])["methods"]["egd"]
+    further = family.replace(size=5)
+
+    class Enough(Silent):
+        points = 0
+
+        def begins(self, runs: Sequence[Progress], stop: Any) -> None:
+            self.points += 1
+            if self.points == 4:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        done(tmp_path, further, ["egd"], listener=Enough())
+    stopped = read_results(next((tmp_path / "results").glob("*.json")))["methods"]["egd"]
+    assert stopped["complete"]
+    assert (stopped["best"], stopped["fresh"]) == (whole["best"], whole["fresh"])
+    assert len(stopped["points"]) == len(whole["points"]) + 3
+    shutil.rmtree(tmp_path / "runs")
+    untrained = request.getfixturevalue("untrained")
+    done(tmp_path, further, ["egd"])
+    assert untrained
+    assert not {seed["id"] for point in stopped["points"] for seed in point["seeds"]} & set(untrained)
+
+
 def test_a_method_tuned_by_other_rules_is_not_taken_for_one_of_now(tmp_path: Path, family: Family) -> None:
     done(tmp_path, family, ["egd"])
     for other, said in (
@@ -563,6 +591,7 @@ def test_more_moves_that_nothing_needs_do_not_move_where_and_when_a_method_was_t
         {"spent": {"here": float("nan")}},
         {"rules": {}},
         {"windows": None},
+        {"inside": None},
         {"title": 7},
         {"fresh": [{"seed": 0}]},
         {"complete": True},

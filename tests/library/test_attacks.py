@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -382,6 +383,50 @@ def test_groups_with_others_added_keep_the_plan() -> None:
         before = model[4].weight.grad.clone()
         optimizer.step()
         assert torch.equal(before, model[4].weight.grad)
+
+
+@pytest.mark.parametrize(
+    "taken_apart",
+    [
+        lambda groups: groups,
+        lambda groups: list(reversed(groups)),
+        lambda groups: [{**group, "momentum": 0.0} for group in groups],
+        lambda groups: [dict(group) for group in groups][::-1],
+        lambda groups: groups[:1],
+        lambda groups: groups[1:],
+    ],
+)
+def test_groups_of_a_plan_follow_it_however_they_are_handed_on(taken_apart: Callable[[list[Any]], list[Any]]) -> None:
+    """Fused attention is three matrices, embedding and head are left alone."""
+    torch.manual_seed(0)
+    model = nn.ModuleDict(
+        {"embedding": nn.Embedding(7, 6), "attention": nn.MultiheadAttention(6, 2), "head": nn.Linear(6, 3)}
+    )
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    plan = eg.matrices(model)
+    optimizer = eg.EGD(taken_apart(plan.groups()), lr=1.0)
+    held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    optimizer.step()
+    for entry in plan:
+        before, after = gradients[entry.name], entry.parameter.grad
+        if not entry.taken or entry.parameter not in held:
+            assert torch.equal(before, after), entry.name
+            continue
+        for one in after.chunk(len(entry.targets)):
+            assert torch.allclose(one @ one.T, torch.eye(len(one)), atol=1e-4), entry.name
+
+
+def test_a_plan_that_comes_later_is_followed_too() -> None:
+    model = network()
+    taken, left = eg.matrices(model).groups()
+    optimizer = eg.EGD([taken], lr=1.0)
+    optimizer.add_param_group(left)
+    loss_of(model).backward()
+    before = model[4].weight.grad.clone()
+    optimizer.step()
+    assert torch.equal(before, model[4].weight.grad), "the head is left alone"
 
 
 def test_a_stacked_group_may_be_switched_to_plain() -> None:

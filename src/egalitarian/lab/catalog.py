@@ -14,7 +14,7 @@ import importlib.util
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,18 @@ def load(
         return read(Experiment, {"name": where, "title": where, "changes": tuple(changes), **table})
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
+
+
+def load_each(several: Iterable[str], changes: Sequence[str] = (), methods: Sequence[str] = ()) -> dict[str, Experiment]:
+    """By what each was called by; no two may have one name, under which runs are stored and counted."""
+    found: dict[str, Experiment] = {}
+    for each in several:
+        own = load(each, changes, methods)
+        twin = next((other for other, earlier in found.items() if earlier.name == own.name and other != each), None)
+        if twin is not None:
+            raise SpecError(f"experiments must differ in name, got {twin} and {each}, both {own.name!r}; rename a file")
+        found[each] = own
+    return found
 
 
 def _add(table: Table, added: Mapping[str, Mapping[str, Any]], where: str) -> None:

@@ -170,7 +170,7 @@ def run(
         *(catalog.names() if everything else ()),
         *(catalog.beyond() if beyond else ()),
     ]
-    loaded = {name: catalog.load(name, changes or (), names) for name in choices.at_least_one(groups)}
+    loaded = catalog.load_each(choices.at_least_one(groups), changes or (), names)
     plans = [
         Plan(typed, each, name, final and (typed in (experiments or ()) or each.has_final))
         for typed, each in loaded.items()

@@ -1,7 +1,8 @@
 """One archive over HTTP, into a `.part` file that is gone on with after a break, from one source after the other.
 
 A source that is refused, cut or silent has its turn again, as long as turns bring bytes. One that has no such file or
-announces another size has not, nor has one that twice brought other bytes than the official ones.
+announces another size has not, nor has one that twice brought other bytes than the official ones. Where some of these had
+come before its turn, they may be another's fault: it begins anew at once, and is not blamed.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Silent:
 class _TurnError(Exception):
     """A turn of a source that did not end with the whole archive."""
 
-    def __init__(self, reason: str, *, final: bool = False, wrong: bool = False) -> None:
+    def __init__(self, reason: str, *, final: bool = False, wrong: bool = False, alone: bool = True) -> None:
         super().__init__(reason)
-        self.final, self.wrong = final, wrong
+        self.final, self.wrong, self.alone = final, wrong, alone
 
 
 def part_of(archive: Archive) -> Archive:
@@ -76,7 +77,7 @@ def download(folder: Path, archive: Archive, listener: Listener, patience: Patie
             return path
         listener.says(f"{path}: {wrong}")
     sources, failures, doubts = deque(archive.urls), dict[str, str](), Counter[str]()
-    best, idle = _size(path), 0
+    best, idle, mixtures = _size(path), 0, len(archive.urls)
     while sources and idle < patience.tries:
         url = sources.popleft()
         if url in failures:
@@ -87,9 +88,13 @@ def download(folder: Path, archive: Archive, listener: Listener, patience: Patie
         except _TurnError as failure:
             failures[url] = str(failure)
             listener.says(f"{url}: {failure}")
-            doubts[url] += failure.wrong
-            if not failure.final and doubts[url] < 2:
-                sources.append(url)
+            if failure.wrong and not failure.alone and mixtures:
+                mixtures -= 1
+                sources.appendleft(url)
+            else:
+                doubts[url] += failure.wrong
+                if not failure.final and doubts[url] < 2:
+                    sources.append(url)
             best = 0 if failure.wrong else best
             best, idle = max(best, _size(path)), 0 if _size(path) > best else idle + 1
     raise DataError(_gave_up(folder, archive, failures))
@@ -98,7 +103,7 @@ def download(folder: Path, archive: Archive, listener: Listener, patience: Patie
 def _turn(url: str, folder: Path, part: Archive, listener: Listener, timeout: float) -> None:
     path = folder / part.path
     try:
-        _go_on(url, path, part, listener, timeout)
+        began = _go_on(url, path, part, listener, timeout)
     except HTTPError as error:
         error.close()
         final = 400 <= error.code < 500 and error.code not in COME_AGAIN
@@ -112,15 +117,16 @@ def _turn(url: str, folder: Path, part: Archive, listener: Listener, timeout: fl
         raise _TurnError(f"the connection ended after {_size(path)} of {part.size} bytes")
     wrong = _wrong(folder, part)
     if wrong:
-        raise _TurnError(wrong, wrong=True)
+        raise _TurnError(wrong, wrong=True, alone=not began)
 
 
-def _go_on(url: str, path: Path, part: Archive, listener: Listener, timeout: float) -> None:
+def _go_on(url: str, path: Path, part: Archive, listener: Listener, timeout: float) -> int:
+    """The byte that the answer began with."""
     have = _size(path)
     headers = {"User-Agent": f"egalitarian/{__version__}"} | ({"Range": f"bytes={have}-"} if have else {})
     listener.says(f"{url}, from byte {have} of {part.size}" if have else f"{url}, {part.size} bytes")
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as response:
-        size = _start(response, have, part)
+        size = began = _start(response, have, part)
         if size < have:
             listener.says(f"{url} cannot go on in the middle: from the beginning")
         with writing(path):
@@ -132,6 +138,7 @@ def _go_on(url: str, path: Path, part: Archive, listener: Listener, timeout: flo
                 write(file, block, path)
                 size += len(block)
                 listener.has(path.stem, size, part.size)
+    return began
 
 
 def _start(response: HTTPResponse, have: int, part: Archive) -> int:

@@ -132,7 +132,7 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
     """
     loaded = {
         experiment.name: experiment
-        for experiment in map(catalog.load, experiments or (*catalog.names(), *catalog.beyond()))
+        for experiment in catalog.load_each(experiments or (*catalog.names(), *catalog.beyond())).values()
     }
     counted: list[tuple[Summary, Reading]] = []
     variants: list[Summary] = []

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -105,11 +105,16 @@ def look(method: str, methods: Sequence[str]) -> Look:
     taken = {drawn.colour for drawn in known.values()}
     colours = [colour for colour in CYCLE if colour not in taken]
     if len(colours) < len(others):
-        colours = [colour for colour in MANY if colour not in taken]
+        colours = [colour for colour in MANY if all(_apart(colour, other) for other in taken)]
     if len(colours) < len(others):
         colours = [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0.12, 0.92, len(others)))]
     place = others.index(method)
     return Look(colours[place], MARKERS[place % len(MARKERS)])
+
+
+def _apart(colour: str, other: str) -> bool:
+    """Whether eyes tell them apart."""
+    return float(np.linalg.norm(np.subtract(to_rgb(colour), to_rgb(other)))) > 0.2
 
 
 class Band(NamedTuple):
@@ -164,6 +169,8 @@ def draw_band(
 
     With `per_epoch` the axis is of so many steps an epoch. `thin` edges are for an axis of logarithms.
     """
+    if not len(found.epochs):
+        return  # not one epoch with a number in it
     ends = per_epoch * (found.epochs + 1)
     axis.plot(ends, found.middle, color=colour, **line)  # type: ignore[arg-type]
     if edges:
@@ -247,7 +254,7 @@ def _columns(lengths: Sequence[int], width: float) -> int:
 def labels(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[str, str]:
     """The methods that have runs of any of the experiments, with their titles, as the first of these says."""
     run = {
-        method: experiment.methods[method].title
+        method: literal(experiment.methods[method].title)
         for experiment in reversed(experiments)
         for method in present(gathered, experiment, methods)
     }
@@ -261,7 +268,12 @@ def new_figure(panels: int, height: float) -> Figure:
 
 def panel_title(title: str, panels: int) -> str:
     """In as many lines as a panel's width needs."""
-    return textwrap.fill(title, _letters(panels))
+    return textwrap.fill(literal(title), _letters(panels))
+
+
+def literal(title: str) -> str:
+    """A title as it is: no sign of it begins a formula."""
+    return title.replace("$", r"\$")
 
 
 def _letters(panels: int) -> int:

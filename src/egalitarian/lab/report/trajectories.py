@@ -103,6 +103,7 @@ def _panel(
     axis: Axes, gathered: Gathered, experiment: Experiment, shown: Sequence[str], seed: int, methods: Sequence[str]
 ) -> None:
     found = {method: gathered.snapshots(experiment.name, method, [seed]) for method in shown}
+    found = {method: frame[[bool(np.isfinite(row).all()) for row in frame.displacement]] for method, frame in found.items()}
     found = {method: frame for method, frame in found.items() if len(frame)}
     if not found:
         note(axis, "no snapshots")

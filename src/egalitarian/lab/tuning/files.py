@@ -57,6 +57,7 @@ def _inspect(entry: Mapping[str, Any]) -> None:
         Outcome(**seed)
         for what in ("epochs", "accuracy", "mean_train_accuracy", *(["crossed"] if seed["crossed"] is not None else [])):
             _is_number(seed, what)
+    _is(entry, "inside", bool)
     if _is(entry, "complete", bool) and not (entry["fresh"] and entry["best"]):
         raise ValueError("complete without fresh seeds")
     if entry["best"] is not None:

@@ -92,7 +92,7 @@ class Known:
 
     def __init__(self, entry: Mapping[str, Any] | None = None) -> None:
         entry = entry or {}
-        self._points = {_ids(point["seeds"]): point for point in entry.get("points", ())}
+        self._points = {point_ids(point): point for point in entry.get("points", ())}
         self._fresh: Sequence[Mapping[str, Any]] = entry.get("fresh", ())
 
     def point(self, ids: Sequence[str], budget: int, most: int) -> tuple[int, tuple[Outcome, ...]] | None:
@@ -108,6 +108,11 @@ class Known:
 
     def fresh(self, ids: Sequence[str]) -> tuple[Outcome, ...] | None:
         return _outcomes(self._fresh) if self._fresh and _ids(self._fresh) == tuple(ids) else None
+
+
+def point_ids(point: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of a point's runs: which point it is, whatever the plan calls it."""
+    return _ids(point["seeds"])
 
 
 def _ids(seeds: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

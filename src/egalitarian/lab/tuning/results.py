@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tuning.files import alone, apart, read_results, write
+from egalitarian.lab.tuning.outcome import point_ids
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
 from egalitarian.lab.tuning.trial import tuning_runs
 
@@ -72,7 +73,7 @@ class Results:
 
     @property
     def kept(self) -> list[str]:
-        """Methods of which the file has more than was found now, or a whole one while another is under way."""
+        """Methods of which the file has a whole one while another is under way, or more points than were found now."""
         return sorted(self._kept)
 
     def known(self, method: str) -> dict[str, Any] | None:
@@ -102,7 +103,7 @@ class Results:
             fewer = not entry["complete"] if method in self._replaced else fullness(entry) < fullness(earlier or entry)
             if earlier is not None and fewer:
                 self._kept.add(method)
-                kept = earlier
+                kept = earlier if method in self._replaced else with_points(earlier, entry["points"])
             else:
                 self._replaced.discard(method)
                 kept = entry
@@ -190,6 +191,13 @@ def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
     rules = {key: value for key, value in entry["rules"].items() if key not in FAR}
     found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment")}
     return {**found, "rules": rules}
+
+
+def with_points(entry: dict[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A method with the points of a search that goes further, and is not at its end; itself where there are none."""
+    own = {point_ids(point) for point in entry["points"]}
+    new = [point for point in points if point_ids(point) not in own]
+    return {**entry, "points": [*entry["points"], *new]} if new else entry
 
 
 def where_and_when(environment: Mapping[str, Any]) -> str:

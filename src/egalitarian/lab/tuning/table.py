@@ -37,9 +37,14 @@ def _row(entry: Entry, plain: Entry | None, score: str) -> Row:
     moves = len(entry["windows"]) - 1
     tried = f"{len(entry['points'])}" + (f", {_counted(moves, 'move')}" if moves > 0 else "")
     if not entry["complete"]:
-        return Row(entry["title"], lr, decay, tried, "not yet known", "partial", NOTHING, NOTHING)
+        return Row(_line(entry["title"]), lr, decay, tried, "not yet known", "partial", NOTHING, NOTHING)
     fresh, passed = _measured(entry, score), _passed(entry) if score == "epochs" else NOTHING
-    return Row(entry["title"], lr, decay, tried, _inside(entry, score), fresh, passed, _gain(entry, plain, score))
+    return Row(_line(entry["title"]), lr, decay, tried, _inside(entry, score), fresh, passed, _gain(entry, plain, score))
+
+
+def _line(title: str) -> str:
+    """A title in one line, whatever a plan has."""
+    return " ".join(title.split())
 
 
 def _inside(entry: Entry, score: str) -> str:

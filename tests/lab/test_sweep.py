@@ -254,6 +254,50 @@ def test_out_of_memory_with_one_seed_is_an_error(tmp_path: Path, monkeypatch: py
         train(tmp_path, seeds=[0])
 
 
+def test_a_gpu_that_is_lost_is_told_and_the_rest_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on nothing can be read from it, so that nothing more is saved: the last checkpoint counts."""
+    monkeypatch.setattr(sweep, "SAVE_EVERY", 0.0)
+    plain, save = sweep.train, sweep._save
+
+    def lost(*arguments: Any) -> Any:
+        raise RuntimeError("CUDA error: the launch timed out and was terminated\nCompile with ...")
+
+    def train_until_it_is_lost(*arguments: Any) -> Iterator[Any]:
+        for epoch in plain(*arguments):
+            if epoch.number == 5:
+                monkeypatch.setattr(sweep, "_save", lost)
+                lost()
+            yield epoch
+
+    monkeypatch.setattr(sweep, "train", train_until_it_is_lost)
+    stop = Stop(threshold=1.0, epochs=12, past=0)
+    with pytest.raises(
+        SpecError, match=r"^the GPU must stay .*, got: CUDA error: the launch timed out and was terminated; "
+    ):
+        train(tmp_path / "lost", stop)
+    monkeypatch.setattr(sweep, "train", plain)
+    monkeypatch.setattr(sweep, "_save", save)
+    epochs: list[int] = []
+
+    class Counts(Silent):
+        def epoch(self, runs: Sequence[Progress], records: Sequence[Any]) -> None:
+            epochs.append(records[0][0]["epoch"])
+
+    resumed = train(tmp_path / "lost", stop, listener=Counts())
+    assert epochs == list(range(5, 12))
+    for one, other in zip(resumed, train(tmp_path / "whole", stop), strict=True):
+        assert one.curve == other.curve
+
+
+def test_errors_of_other_kinds_are_not_taken_for_a_lost_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any) -> Iterator[Any]:
+        raise RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(sweep, "train", never)
+    with pytest.raises(RuntimeError, match="shapes"):
+        train(tmp_path, seeds=[0])
+
+
 # listeners
 
 

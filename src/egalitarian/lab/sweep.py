@@ -125,6 +125,13 @@ def _fits(
                 f"the GPU, or use --device cpu: what is stored stays"
             ) from error
         listener.note(f"out of GPU memory with {len(company)} seeds at once: going on with half as many")
+    except RuntimeError as error:
+        if "CUDA error" not in str(error):
+            raise
+        raise SpecError(
+            f"the GPU must stay with us to the end, got: {str(error).splitlines()[0]}; what was measured stays, and the "
+            f"same command goes on with the rest, there or with --device cpu"
+        ) from error
     gc.collect()  # what the failed attempt held
     torch.cuda.empty_cache()
     return False

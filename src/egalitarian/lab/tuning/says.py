@@ -68,8 +68,7 @@ def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str]
     console.print(f"[dim]{escape(about(results))}[/dim]")
     for method in kept:
         console.print(
-            f"[yellow]{method}: what the file has is whole, or more, and is kept until there is something as whole; points "
-            f"that were tried now are in it, too[/yellow]"
+            f"[yellow]{method}: what the file has is whole, or more, and stays until there is something as whole[/yellow]"
         )
     for path in files:
         console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)

@@ -173,8 +173,22 @@ def test_the_default_folder_is_not_that_of_the_committed_results(tmp_path: Path,
     assert main(["report", "--runs", "nothing", "--out", "."]) == 2  # a README.md of its own would go
 
 
+def test_a_figure_of_which_nothing_is_stored_is_a_line_that_says_what_trains_it(tmp_path: Path) -> None:
+    store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    write_run(store, "addition-97", "egd", 0, 20)
+    write_report(store, out)
+    assert (out / "figures" / "figure-1-addition.png").exists()
+    assert not list((out / "figures").glob("figure-3-*"))
+    for page in ("README.md", "index.html"):
+        assert (
+            "Nothing of it is stored: `egalitarian run parity-2 parity-3 parity-4` trains it." in (out / page).read_text()
+        )
+
+
 def test_what_an_earlier_report_wrote_goes_and_nothing_else(tmp_path: Path) -> None:
     store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    for experiment in ("parity-2", "addition-97"):
+        write_run(store, experiment, "egd", 0, 20)
     earlier = write_report(store, out, ["parity-2"])
     assert (out / "figures" / "figure-3-parity.png").exists()
     (out / "figures" / "mine.png").write_text("mine")

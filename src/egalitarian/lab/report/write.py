@@ -192,7 +192,10 @@ class _Writing:
         draw, caption = KINDS[plan.kind]
         experiments = self.gathered.named_in(plan.experiments)
         run = [method for method in plan.methods if any(self.gathered.of(each.name, method) for each in experiments)]
-        figure = draw(self.gathered, experiments, run or plan.methods)
+        if not run:
+            way = f"`egalitarian run {' '.join(plan.experiments)}`"
+            return Picture(plan.heading, f"Nothing of it is stored: {way} trains it.", "")
+        figure = draw(self.gathered, experiments, run)
         with tempfile.TemporaryDirectory(prefix=".figure-", dir=self.out) as folder:
             for file in save(figure, Path(folder) / plan.name):
                 slim(file)

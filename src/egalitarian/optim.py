@@ -13,7 +13,7 @@ from torch import Tensor
 
 from egalitarian.apply import Settings, State, all_active, check_chain, gradient_dtype, initial_memory, transform_gradients
 from egalitarian.checks import check_bool, check_number
-from egalitarian.plan import Entry, Plan, Planned, whole
+from egalitarian.plan import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.roster import Group, Roster
 from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
 from egalitarian.watch import Watch, who_is_stepping
@@ -67,9 +67,11 @@ class EGD(torch.optim.SGD):
             raise TypeError(
                 f"params_or_plan must be parameters or a Plan, got {type(params).__name__}; use matrices(model)"
             )
+        plan = params.plan if isinstance(params, PlannedGroups) else Plan(())
         if isinstance(params, Plan):
-            params = [{"params": Planned(params, params)}]
-        self._planned: dict[Tensor, Entry] = {}
+            plan = params
+            params = [(entry.name, entry.parameter) for entry in plan]
+        self._planned = {entry.parameter: entry for entry in plan}
         self._decay_before = decay_before
         super().__init__(
             params,
@@ -85,19 +87,23 @@ class EGD(torch.optim.SGD):
         self._begin()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        own: list[Entry] = []
         if isinstance(param_group, dict):
+            if isinstance(param_group.get("params"), PlannedParameters):
+                own = list(param_group["params"].plan)
             param_group = {**self._own_defaults(), **param_group}
             check_bool("equalize", param_group["equalize"])
             _check_settings(param_group)
             refuse_differentiable([param_group])
-            if isinstance(param_group.get("params"), Planned):
-                self._planned |= {entry.parameter: entry for entry in param_group["params"].plan}
         super().add_param_group(param_group)
+        self._planned |= {entry.parameter: entry for entry in own}
         if hasattr(self, "_roster"):
             try:
                 self._entries()
             except BaseException:
                 self.param_groups.pop()
+                for entry in own:
+                    del self._planned[entry.parameter]
                 raise
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -156,14 +162,15 @@ class EGD(torch.optim.SGD):
 
     def _begin(self) -> None:
         self._watch = Watch()
-        self._roster = Roster({parameter: entry.name for parameter, entry in self._planned.items()})
+        self._roster = Roster({})
         self._entries()
 
     def _entries(self) -> list[Entry]:
         return self._roster.entries(self.param_groups, self._describe, self._check)
 
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
-        entry = self._planned.get(parameter) or whole(name, parameter)
+        planned = self._planned.get(parameter)
+        entry = whole(name, parameter) if planned is None else dataclasses.replace(planned, name=name)
         if entry.taken and not group["equalize"]:
             return dataclasses.replace(entry, targets=(), reason="equalize=False")
         return entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -130,20 +130,21 @@ class Plan:
     def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Parameter groups for an optimizer: what is taken with its own settings, what is left with others.
 
-        Two dicts as torch knows them, or one where everything is taken or left; `EGD` follows the plan they come from.
+        Two dicts as torch knows them, or one where everything is taken or left. `EGD` follows the plan they come from, also
+        with settings of yours (`{**taken, "lr": 0.1}`); of parameters that are picked out of them it knows no plan.
 
         >>> from egalitarian import matrices
         >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)))
         >>> optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
         """
-        groups = []
+        groups = PlannedGroups(self)
         for what, entries, settings in (("taken", self.taken, taken), ("left", self.left, left)):
             if settings is not None:
                 check_mapping(what, settings, "for example {'weight_decay': 0.03}")
                 if "params" in settings:
                     raise ValueError(f"{what} must hold settings alone, got 'params' too; the plan knows the parameters")
             if entries:
-                groups.append({"params": Planned(self, entries), **(settings or {})})
+                groups.append({"params": PlannedParameters(Plan(entries)), **(settings or {})})
         return groups
 
     def __len__(self) -> int:
@@ -168,11 +169,19 @@ class Plan:
         return "\n".join([*([self.header] if self.header else []), *lines, summary])
 
 
-class Planned(list[tuple[str, Tensor]]):
-    """A group's named parameters, which remember the plan they come from, so that `EGD` can follow it."""
+class PlannedParameters(list[tuple[str, Tensor]]):
+    """A group's named parameters, which remember their plan: every dict that is made of the group's has them."""
 
-    def __init__(self, plan: Plan, entries: Iterable[Entry]) -> None:
-        super().__init__((entry.name, entry.parameter) for entry in entries)
+    def __init__(self, plan: Plan) -> None:
+        super().__init__((entry.name, entry.parameter) for entry in plan)
+        self.plan = plan
+
+
+class PlannedGroups(list[dict[str, Any]]):
+    """Groups that remember their plan: torch's optimizers put lists of their own in their parameters' place."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
         self.plan = plan
 
 

@@ -70,6 +70,7 @@ class Switch:
 
     def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
         self._until, self._stack, self._device = until, stack, device
+        self._told = False  # of a metric that is on another scale than the threshold
         shape = () if stack is None else (stack,)
         self._there = torch.empty(shape, dtype=torch.bool, device=device)  # always the same: a captured step may hold it
         self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
@@ -106,7 +107,8 @@ class Switch:
             raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
         if values.isnan().any():
             raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
-        if self._until.mode == "max" and 0 < self._until.threshold <= 1 < values.max():
+        if not self._told and self._until.mode == "max" and 0 < self._until.threshold <= 1 and (values > 1.001).any():
+            self._told = True
             warnings.warn(
                 f"metric {float(values.max()):g} is beyond 1 and Until's threshold is {self._until.threshold:g}: if one of "
                 f"them is in per cent, EGD goes off too early; give both on one scale",

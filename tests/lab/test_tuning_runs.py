@@ -317,12 +317,16 @@ def test_a_search_that_goes_further_and_is_stopped_leaves_its_points_in_the_file
     stopped = read_results(next((tmp_path / "results").glob("*.json")))["methods"]["egd"]
     assert stopped["complete"]
     assert (stopped["best"], stopped["fresh"]) == (whole["best"], whole["fresh"])
-    assert len(stopped["points"]) == len(whole["points"]) + 3
+    assert stopped["points"] == whole["points"]
+    assert len(stopped["further"]) == 3
     shutil.rmtree(tmp_path / "runs")
     untrained = request.getfixturevalue("untrained")
-    done(tmp_path, further, ["egd"])
+    further_on = done(tmp_path, further, ["egd"])["methods"]["egd"]
+    assert len(further_on["points"]) > len(whole["points"])
+    assert "further" not in further_on
     assert untrained
-    assert not {seed["id"] for point in stopped["points"] for seed in point["seeds"]} & set(untrained)
+    tried = [*stopped["points"], *stopped["further"]]
+    assert not {seed["id"] for point in tried for seed in point["seeds"]} & set(untrained)
 
 
 def test_a_method_tuned_by_other_rules_is_not_taken_for_one_of_now(tmp_path: Path, family: Family) -> None:
@@ -592,6 +596,7 @@ def test_more_moves_that_nothing_needs_do_not_move_where_and_when_a_method_was_t
         {"rules": {}},
         {"windows": None},
         {"inside": None},
+        {"further": 3},
         {"title": 7},
         {"fresh": [{"seed": 0}]},
         {"complete": True},

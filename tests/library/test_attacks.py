@@ -418,6 +418,57 @@ def test_groups_of_a_plan_follow_it_however_they_are_handed_on(taken_apart: Call
             assert torch.allclose(one @ one.T, torch.eye(len(one)), atol=1e-4), entry.name
 
 
+def test_groups_that_another_optimizer_has_had_still_follow_their_plan() -> None:
+    """torch puts a list of its own in the place of a group's parameters."""
+    model = network()
+    groups = eg.matrices(model).groups()
+    torch.optim.SGD(groups, lr=0.1)
+    optimizer = eg.EGD(groups, lr=1.0)
+    loss_of(model).backward()
+    before = model[4].weight.grad.clone()
+    optimizer.step()
+    assert torch.equal(before, model[4].weight.grad), "the head is left alone"
+
+
+def test_each_group_follows_its_own_plan() -> None:
+    model = network()
+    first, second = (eg.matrices(model, include=f"{place}.weight") for place in (0, 2))
+    optimizer = eg.EGD([first.groups()[0]], lr=1.0)
+    optimizer.add_param_group(second.groups()[0])
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        optimizer.add_param_group(second.groups()[0])
+    optimizer.load_state_dict(optimizer.state_dict())
+    loss_of(model).backward()
+    optimizer.step()
+    for place in (0, 2):
+        grad = model[place].weight.grad
+        values = torch.linalg.svdvals(grad)
+        assert torch.allclose(values[values > 0.5], torch.ones(1), atol=1e-4)
+        assert (values > 0.5).sum() == torch.linalg.matrix_rank(grad)
+
+
+def test_models_with_the_same_names_keep_memories_of_their_own() -> None:
+    chain = [eg.Momentum(0.5), eg.Polar()]
+    together, alone = [network(0), network(1)], [network(0), network(1)]
+    one = eg.EGD([group for model in together for group in eg.matrices(model).groups()], lr=0.1, transform=chain)
+    each = [eg.EGD(eg.matrices(model).groups(), lr=0.1, transform=chain) for model in alone]
+    for _ in range(3):
+        one.zero_grad()
+        for model in together:
+            loss_of(model).backward()
+        one.step()
+        for model, own in zip(alone, each, strict=True):
+            own.zero_grad()
+            loss_of(model).backward()
+            own.step()
+    assert all(same(left, right) for left, right in zip(together, alone, strict=True))
+
+
+def test_an_empty_plan_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="empty parameter list"):
+        eg.EGD(eg.Plan(()), lr=0.1)
+
+
 def test_a_plan_that_comes_later_is_followed_too() -> None:
     model = network()
     taken, left = eg.matrices(model).groups()

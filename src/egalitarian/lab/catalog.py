@@ -88,7 +88,8 @@ def load_each(several: Iterable[str], changes: Sequence[str] = (), methods: Sequ
         own = load(each, changes, methods)
         twin = next((other for other, earlier in found.items() if earlier.name == own.name and other != each), None)
         if twin is not None:
-            raise SpecError(f"experiments must differ in name, got {twin} and {each}, both {own.name!r}; rename a file")
+            both = f"{twin} and {each}, both {own.name!r}"
+            raise SpecError(f"experiments must differ in name, got {both}; rename a file, or name it once")
         found[each] = own
     return found
 

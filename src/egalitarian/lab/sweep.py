@@ -126,8 +126,8 @@ def _fits(
             ) from error
         listener.note(f"out of GPU memory with {len(company)} seeds at once: going on with half as many")
     except RuntimeError as error:
-        if "CUDA error" not in str(error):
-            raise
+        if "CUDA error" not in str(error) or "device-side assert" in str(error):
+            raise  # the code's fault, not the GPU's
         raise SpecError(
             f"the GPU must stay with us to the end, got: {str(error).splitlines()[0]}; what was measured stays, and the "
             f"same command goes on with the rest, there or with --device cpu"

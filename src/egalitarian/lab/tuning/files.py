@@ -50,10 +50,11 @@ def _inspect(entry: Mapping[str, Any]) -> None:
         _is(_is(entry, "environment", dict), what, str)
     for place in _is(entry, "spent", dict):
         _is_number(entry["spent"], place, least=0.0)
-    for point in entry["points"]:
+    points = [*entry["points"], *(_is(entry, "further", list) if "further" in entry else ())]
+    for point in points:
         for what in ("lr", "decay", "budget"):
             _is_number(point, what)
-    for seed in (*entry["fresh"], *(seed for point in entry["points"] for seed in _is(point, "seeds", list))):
+    for seed in (*entry["fresh"], *(seed for point in points for seed in _is(point, "seeds", list))):
         Outcome(**seed)
         for what in ("epochs", "accuracy", "mean_train_accuracy", *(["crossed"] if seed["crossed"] is not None else [])):
             _is_number(seed, what)

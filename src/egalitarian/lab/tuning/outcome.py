@@ -92,7 +92,7 @@ class Known:
 
     def __init__(self, entry: Mapping[str, Any] | None = None) -> None:
         entry = entry or {}
-        self._points = {point_ids(point): point for point in entry.get("points", ())}
+        self._points = {point_ids(point): point for what in ("points", "further") for point in entry.get(what, ())}
         self._fresh: Sequence[Mapping[str, Any]] = entry.get("fresh", ())
 
     def point(self, ids: Sequence[str], budget: int, most: int) -> tuple[int, tuple[Outcome, ...]] | None:

@@ -103,7 +103,7 @@ class Results:
             fewer = not entry["complete"] if method in self._replaced else fullness(entry) < fullness(earlier or entry)
             if earlier is not None and fewer:
                 self._kept.add(method)
-                kept = earlier if method in self._replaced else with_points(earlier, entry["points"])
+                kept = earlier if method in self._replaced else with_further(earlier, entry["points"])
             else:
                 self._replaced.discard(method)
                 kept = entry
@@ -189,15 +189,15 @@ def rules_of(family: Family) -> dict[str, Any]:
 def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
     """All that was found: not what it is called, how far the search may go, and where, when and how long it was trained."""
     rules = {key: value for key, value in entry["rules"].items() if key not in FAR}
-    found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment")}
+    found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment", "further")}
     return {**found, "rules": rules}
 
 
-def with_points(entry: dict[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A method with the points of a search that goes further, and is not at its end; itself where there are none."""
-    own = {point_ids(point) for point in entry["points"]}
-    new = [point for point in points if point_ids(point) not in own]
-    return {**entry, "points": [*entry["points"], *new]} if new else entry
+def with_further(entry: dict[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A method with what a search has tried that goes further and is not at its end; itself where nothing is new."""
+    known = {point_ids(point): point["budget"] for point in (*entry["points"], *entry.get("further", ()))}
+    new = [point for point in points if known.get(point_ids(point), 0) < point["budget"]]
+    return {**entry, "further": [*entry.get("further", ()), *new]} if new else entry
 
 
 def where_and_when(environment: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from egalitarian.lab.report.counts import Count
 from egalitarian.lab.report.gather import Summary, gather
 from egalitarian.lab.report.judging import anchor, excused, judge_reached, place
 from egalitarian.lab.report.statistics import Estimate, estimate
-from egalitarian.lab.shows import say_verdicts
+from egalitarian.lab.shows_reports import say_verdicts
 from egalitarian.lab.store import Store
 
 NINE = [f"{kind}-{p}" for kind in ("addition", "multiplication") for p in (79, 97, 127)] + [

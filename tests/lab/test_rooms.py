@@ -31,10 +31,11 @@ ROOMS: dict[str, set[str]] = {
     "listeners": {"store", "progress", "sweep", "textplot"},
     "picture": {"grok", "report", "spec", "store"},
     "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "progress", "sweep"},
+    "shows_reports": {"report", "shows"},
     "shelf": {"datasets", "settings", "shows"},
     "cli": {
         "bench", "catalog", "choices", "datasets", "environment", "grok", "jobs", "listeners", "order", "picture",
-        "progress", "report", "settings", "shelf", "shows", "store", "tuning",
+        "progress", "report", "settings", "shelf", "shows", "shows_reports", "store", "tuning",
     },
 }  # fmt: skip
 PACKAGES: dict[str, set[str]] = {

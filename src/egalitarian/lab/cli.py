@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from egalitarian import __version__
-from egalitarian.lab import catalog, choices, shelf, shows
+from egalitarian.lab import catalog, choices, shelf, shows, shows_reports
 from egalitarian.lab.datasets.files import DataError, default_folder
 from egalitarian.lab.environment import BESIDE
 from egalitarian.lab.grok import Shown, compare
@@ -220,7 +220,7 @@ def report(
     written = write_report(
         Store(choices.existing(runs)), choices.named("--out", out), tuple(experiments or ()), replace=replace
     )
-    shows.say_report(Console(highlight=False), written)
+    shows_reports.say_report(Console(highlight=False), written)
     if not written.complete:
         raise typer.Exit(1)
 
@@ -247,7 +247,7 @@ def check(
 
     console = Console(highlight=False)
     checked = judge(Store(choices.existing(runs)), tuple(experiments or ()))
-    shows.say_verdicts(console, checked)
+    shows_reports.say_verdicts(console, checked)
     if record is not None:
         choices.own_file(record, "[[verdicts]]").write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
         console.print(f"Written: [bold]{escape(str(record))}[/bold]; say why where a cell is not inside.", soft_wrap=True)
@@ -267,7 +267,7 @@ def toy(
     console = Console(highlight=False)
     with console.status("simulating"):
         done = toy_report(choices.numbers("--eps", eps), out, quick)
-    shows.say_toy(console, done)
+    shows_reports.say_toy(console, done)
 
 
 @app.command()

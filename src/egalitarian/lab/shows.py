@@ -24,9 +24,6 @@ from egalitarian.lab.store import Store
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.bench.measured import Measured
-    from egalitarian.lab.report.check import Checked
-    from egalitarian.lab.report.toy import ToyReport
-    from egalitarian.lab.report.write import Report
 
 
 LEAST = 8
@@ -255,88 +252,6 @@ def trained(done: Sequence[Sequence[Progress]]) -> Table:
         cells = (counts, epochs_needed(runs), str(max(run.next_epoch for run in runs)))
         made.add_row(first.experiment.name, first.method_name, *cells)
     return made
-
-
-def say_report(console: Console, written: Report) -> None:
-    for warning in written.warnings:
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
-    for error in written.errors:
-        console.print(f"[red]not made:[/red] {escape(error)}", soft_wrap=True)
-    for remark in written.remarks:
-        console.print(f"[dim]{escape(remark)}.[/dim]", soft_wrap=True)
-    variants = f", {written.variants} of other settings listed apart" if written.variants else ""
-    removed = f" {len(written.removed)} of an earlier report removed." if written.removed else ""
-    if written.cost:
-        console.print("Time for the stored runs, training and measuring:")
-    for line in written.cost:
-        console.print(f"  {line}", soft_wrap=True)
-    console.print(f"{len(written.paths)} files from {written.runs} runs{variants}.{removed}")
-    console.print(f"Open {written.out / 'index.html'}, or read {written.out / 'README.md'}", soft_wrap=True)
-
-
-def say_verdicts(console: Console, checked: Checked) -> None:
-    from egalitarian.lab.report.check import in_words
-
-    elsewhere = "On other settings than the paper's numbers are of: its text read literally, or one's own"
-    for aside, title in ((False, ""), (True, elsewhere)):
-        made = table("", "", ">paper", ">ours", "spread", ">n", "verdict", title=title)
-        made.columns[0].no_wrap = made.columns[1].no_wrap = True
-        section, rows = "", [row for row in checked.verdicts if row.aside == aside and row.compared]
-        begun = {row.experiment for row in rows if row.kind != "not run"}
-        absent = list(dict.fromkeys(row.experiment for row in rows if row.experiment not in begun))
-        for row in rows:
-            if row.experiment in begun:
-                if row.experiment != section:
-                    section = row.experiment
-                    made.add_row(f"[bold]{section}[/bold]", f"[dim]{row.table.partition(':')[0]}[/dim]")
-                passed = (
-                    f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
-                )
-                cells = ("  " + row.method, row.measure, row.paper, row.ours, row.spread, passed, row.verdict)
-                made.add_row(*cells, style="bold red" if row.contradicts else STYLES.get(row.kind))
-        if made.row_count:
-            put(console, made)
-        if absent:
-            console.print(f"[dim]Nothing of these was run: {escape(', '.join(absent))}.[/dim]")
-    if checked.verdicts:
-        console.print(in_words(checked.verdicts))
-        units = (
-            "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all. The spread is "
-            "over seeds, of a final accuracy over the last tenth of its epochs."
-        )
-        console.print(f"[dim]{units}[/dim]")
-    for row in checked.contradictions:
-        told = f"{row.cell.name} ({row.measure}) is {row.recorded} on record, and now {row.verdict}"
-        console.print(f"[red]contradiction:[/red] {escape(told)}", soft_wrap=True)
-    for remark in checked.remarks:
-        console.print(f"{escape(remark)}.", soft_wrap=True)
-    for warning in checked.warnings:
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
-
-
-STYLES = {
-    "inside": "green", "outside": "red", "undecided": "yellow", "known": "yellow", "not run": "dim", "too few seeds": "dim",
-}  # fmt: skip
-
-
-def say_toy(console: Console, report: ToyReport) -> None:
-    made = table("claim", ">as printed", ">corrected")
-    section = ""
-    for row in report.summary:
-        if row.where != section:
-            section = row.where
-            made.add_row(f"[bold]{escape(section)}[/bold]")
-        printed, corrected = f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}"
-        made.add_row("  " + escape(row.claim), printed, corrected, style=None if row.verdict == "holds" else "yellow")
-    put(console, made)
-    held, points = sum(row.printed_holds for row in report.summary), sum(row.points for row in report.summary)
-    console.print(
-        f"Of {points} values {held} hold as printed, {sum(row.corrected_holds for row in report.summary)} as corrected."
-    )
-    console.print("[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md explains each.[/dim]")
-    for path in report.files:
-        if path.suffix in (".png", ".csv"):
-            console.print(f"Written: [bold]{path}[/bold]", soft_wrap=True)
 
 
 def say_bench(console: Console, measured: Measured, files: Sequence[Path]) -> None:

@@ -215,6 +215,17 @@ def test_no_learning_rate_breaks_the_sweep(tmp_path: Path, method: str, lr: str)
     assert [(one.next_epoch, one.diverged) for one in again] == [(one.next_epoch, one.diverged) for one in done]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_as_soon_as_it_is_heard_of_finds_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    class Hasty(Silent):
+        def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
+            signal.raise_signal(number)
+
+    with pytest.raises(Interrupted) as stopped:
+        train(tmp_path, listener=Hasty())
+    assert [one.next_epoch for one in stopped.value.runs] == [1] * len(SEEDS)
+
+
 # memory
 
 

@@ -164,8 +164,8 @@ def _train_company(
         if checkpoint is not None:
             writer.keep(checkpoint.epoch)  # first: a newer one would vouch for records that are cut off now
         writer.begin(checkpoint, about)
-    listener.begins(company, stop)
     with _interrupts() as interrupted:
+        listener.begins(company, stop)  # whoever hears of it may stop it, and finds a checkpoint
         while company:
             states = _until_enough_are_done(company, writers, states, stop, device, listener, interrupted)
             left = [place for place, progress in enumerate(company) if not progress.done(stop)]

@@ -19,12 +19,14 @@ from PIL import Image
 from report_records import SPECTRUM, write_run
 
 from egalitarian.lab import catalog
+from egalitarian.lab.measure import is_snapshot
 from egalitarian.lab.report.contents import changing, load_contents
 from egalitarian.lab.report.curves import draw_curves
 from egalitarian.lab.report.distances import draw_distances
 from egalitarian.lab.report.gather import Gathered, gather
 from egalitarian.lab.report.learning import draw_learning
 from egalitarian.lab.report.lines import LOOKS, band, legend, look, sparse
+from egalitarian.lab.report.reading import is_kept
 from egalitarian.lab.report.shuffles import by_optimizer, draw_shuffles
 from egalitarian.lab.report.slim import slim
 from egalitarian.lab.report.spectra import draw_spectra, fan
@@ -325,6 +327,11 @@ def test_spectra_have_methods_that_treat_the_gradient_otherwise_and_titles_that_
     figure.draw_without_rendering()
     boxes = [axis.title.get_window_extent() for axis in figure.axes]
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_every_snapshot_is_drawn() -> None:
+    """On a GPU a run has spectra of these epochs alone: a condition number that is thinned out of them would end early."""
+    assert all(is_kept(epoch) for epoch in range(20_000) if is_snapshot(epoch))
 
 
 def test_where_no_accuracy_is_waited_for_the_mark_is_at_the_end_of_the_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from egalitarian.lab.grok import Shown
-from egalitarian.lab.report.lines import look
+from egalitarian.lab.report.lines import literal, look
 from egalitarian.lab.report.style import WIDTH, styled
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Record, Store
@@ -25,7 +25,7 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
         for number, progress in enumerate(each.runs):
             records = [record for record in store.find(progress.run).records() if "snapshot" not in record]
             records = records[: progress.next_epoch]
-            label = experiment.method(each.name).title.replace("$", r"\$") if number == 0 else None
+            label = literal(experiment.method(each.name).title) if number == 0 else None
             axis.plot(*_curve(records, "test_accuracy"), color=drawn.colour, label=label, zorder=3)
             axis.plot(*_curve(records, "train_accuracy"), color=drawn.colour, ls=":", lw=0.9, alpha=0.8)
             if progress.crossed is not None:
@@ -33,7 +33,7 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
                 axis.plot(progress.crossed + 1, height, drawn.marker, color=drawn.colour, zorder=4)
     axis.axhline(experiment.measure.threshold, color="#999999", lw=0.6, ls="--")
     axis.set(xscale="log", xlabel="epoch + 1", ylabel="accuracy", ylim=(-0.02, 1.04))
-    heading = experiment.heading.replace("$", r"\$")  # not a formula
+    heading = literal(experiment.heading)
     axis.set_title(f"{heading}: test accuracy (solid), train accuracy (dotted)")
     figure.legend(loc="outside lower center", ncols=min(3, len(shown)))
     figure.savefig(path)

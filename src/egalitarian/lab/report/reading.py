@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-from egalitarian.lab.measure import decode
+from egalitarian.lab.measure import decode, is_snapshot
 from egalitarian.lab.report.sittings import Sitting, sittings_of
 from egalitarian.lab.store import Record, Stored, StoreError
 
@@ -117,9 +117,14 @@ def read_run(stored: Stored, threshold: float, budget: int) -> Reading:
 
 @cache
 def is_kept(epoch: int) -> bool:
-    """Whether epoch + 1 is small, or one of `PER_DECADE` whole numbers per decade, evenly in the logarithm."""
+    """Whether epoch + 1 is small, or one of `PER_DECADE` whole numbers per decade, evenly in the logarithm; and snapshots,
+    which are all that some runs have spectra of."""
     number = epoch + 1
-    return number <= WHOLE or bool(number == round(10 ** (round(PER_DECADE * np.log10(number)) / PER_DECADE)))
+    return (
+        number <= WHOLE
+        or is_snapshot(epoch)
+        or bool(number == round(10 ** (round(PER_DECADE * np.log10(number)) / PER_DECADE)))
+    )
 
 
 def _vouched(stored: Stored) -> list[bytes]:

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 import torch
 
-Method = Literal["auto", "svd", "eigh", "products"]
+Way = Literal["svd", "eigh", "products", "inverses"]
+Method = Literal["auto", "svd", "eigh", "products", "inverses"]
 Mode = Literal["exact", "fast"]
 
 GRAM_RTOL = 5e-7
@@ -17,7 +18,10 @@ FAST_RTOL = 3e-4
 """Where float32 arithmetic loses a direction."""
 
 FAST_CUT = 5e-4
-"""The largest cut-off that fast products may leave out: what is below it they make weak by themselves."""
+"""The largest cut-off that fast products and inverses may leave out: what is below it they make weak by themselves."""
+
+INVERSES_FROM = 64
+"""The short side from which inverses are clearly faster on a CPU than eigenvectors, in a batch, too."""
 
 COARSE = 1e-2
 """A cut-off above this is no noise but a choice of directions, which must be exact: not by products."""
@@ -37,7 +41,7 @@ def choose_method(
     floor: float | None = None,
     device: torch.device | None = None,
     short: int = 1,
-) -> Literal["svd", "eigh", "products"]:
+) -> Way:
     """The documented rule behind `method="auto"`; a method asked for by name is never replaced."""
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; 'auto' chooses for you")
@@ -49,11 +53,18 @@ def choose_method(
         raise ValueError(f"floor must be None without the exact singular values, got {floor:g}; use method='eigh' or 'svd'")
     if method == "svd" and precision == "fast":
         raise ValueError("precision must be 'exact' for method 'svd', got 'fast'; it is the reference")
+    if method == "inverses" and precision == "exact":
+        raise ValueError("precision must be 'fast' for method 'inverses', got 'exact'; use method='eigh' or 'products'")
+    if method == "inverses" and rtol > FAST_CUT:
+        raise ValueError(f"rtol must be <= {FAST_CUT:g} for method 'inverses', got {rtol:g}; it has no cut-off: use 'eigh'")
     if method != "auto":
         return method
     if precision == "exact" and (dtype == torch.float64 or rtol < GRAM_RTOL):
         return "svd"
-    if device is None or device.type != "cuda" or floor is not None or rtol > COARSE:
+    on_cuda = device is not None and device.type == "cuda"
+    if not on_cuda and precision == "fast" and rtol <= FAST_CUT and short >= INVERSES_FROM:
+        return "inverses"
+    if device is None or not on_cuda or floor is not None or rtol > COARSE:
         return "eigh"
     return "products" if short <= SLOW_CARD_PRODUCTS or full_rate(device) else "eigh"
 

@@ -26,9 +26,10 @@ from egalitarian.choice import (
     full_rate,
     mode_of,
 )
+from egalitarian.inverses import polar_by_inverses
 from egalitarian.products import LARGE, lowrank_by_products
 from egalitarian.sketches import gaussian
-from egalitarian.ways import WAYS, above_cut, may_look, recombine
+from egalitarian.ways import ALONE, WAYS, above_cut, may_look, one_by_one, recombine
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -61,9 +62,10 @@ def polar(
         G: one matrix or a batch `(..., m, n)`, of dtype float64, float32, float16 or bfloat16.
         method: `"products"` (a fixed number of matrix products on the Gram matrix of the short side: no branch, no
             synchronisation, so it goes into a CUDA graph; the cut-off is right to a factor of three), `"eigh"` (the Gram
-            matrix's eigenvectors), `"svd"` (the reference: a float64 SVD), or `"auto"`, which `explain` tells.
-        precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2 for
-            directions above 1e-3 of the largest; weaker ones may come out weaker. Where the cut-off is among those
+            matrix's eigenvectors), `"inverses"` (fast, on a CPU: two inverses and a few products, in float32), `"svd"` (the
+            reference: a float64 SVD), or `"auto"`, which `explain` tells.
+        precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2, in the mean
+            over the directions above 1e-3 of the largest; weaker ones may come out weaker. Where the cut-off is among those
             (bfloat16, float16, TF32), products are exact, since the fast ones have none.
         rtol: the relative cut-off; by default what G's dtype leaves as rounding noise (`egalitarian.kernels.RTOL`).
             Under autocast that is not G's dtype: see `Polar(compute=...)`.
@@ -92,7 +94,16 @@ def polar(
     with torch.autocast(G.device.type, enabled=False):  # it would narrow what is narrow enough already
         if chosen == "products" and G.dtype != torch.float64 and G.numel():
             return kernel(G, rtol, None).to(G.dtype)  # one number that is not finite makes all of its matrix NaN
-        return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
+        if chosen == "inverses" and G.dtype == torch.float32 and G.numel() and may_look(G):
+            return one_by_one(lambda matrix: _by_inverses(matrix, rtol), G)
+        rough = precision == "fast" and chosen in ("eigh", "inverses")
+        return _contained(G, factor, torch.float32 if rough else torch.float64)
+
+
+def _by_inverses(G: Tensor, rtol: float) -> Tensor:
+    """They mind neither scale nor what is not finite; eigenvectors, for what inverses are not for, do."""
+    P = polar_by_inverses(G)
+    return _contained(G, lambda X, scale: WAYS["eigh", "fast"](X, rtol, None), torch.float32) if P is None else P
 
 
 def explain(
@@ -129,12 +140,15 @@ def explain(
     precision = mode_of(chosen, precision, rtol)
     gram = f"Gram matrix {short} x {short}"
     steps = "Cholesky steps" if short >= LARGE else "quintics"
+    looks = may_look(G) and short >= ALONE
+    rough = "in float32 and its eigenvectors, weak ones apart" if looks else "in float64 and its eigenvectors"
     ways = {
         ("svd", "exact"): f"float64 SVD, cut-off {rtol:g}",
         ("eigh", "exact"): f"{gram} in float64 and its eigenvectors, cut-off {rtol:g}",
-        ("eigh", "fast"): f"{gram} in float32 and its eigenvectors, weak ones apart; cut-off {max(rtol, FAST_RTOL):g}",
+        ("eigh", "fast"): f"{gram} {rough}; cut-off {max(rtol, FAST_RTOL):g}",
         ("products", "exact"): f"{gram} in float64, {steps}, sharp cut-off {rtol:g}",
         ("products", "fast"): f"{gram} in float64, {steps}, then half precision; no cut-off",
+        ("inverses", "fast"): f"{gram} in float32, two inverses; no cut-off",
     }
     return f"{chosen}: {ways[chosen, precision]} ({why})"
 
@@ -200,8 +214,8 @@ def polar_lowrank(
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
         if products:
-            return lowrank_by_products(X, basis, iterations, rtol)
-        Q = basis
+            return lowrank_by_products(X.to(torch.float64), basis, iterations, rtol)
+        X, Q = X.to(torch.float64), basis
         for _ in range(iterations):
             Q = torch.linalg.qr(X @ Q).Q
             Q = torch.linalg.qr(X.mT @ Q).Q
@@ -246,7 +260,7 @@ def natural(G: Tensor, *, rtol: float | None = None) -> Tensor:
     rtol = _cut(G, rtol)
 
     def factor(X: Tensor, scale: Tensor) -> Tensor:
-        U, S, Vh = torch.linalg.svd(X, full_matrices=False)
+        U, S, Vh = torch.linalg.svd(X.to(torch.float64), full_matrices=False)
         gain = torch.where(above_cut(S, rtol), 1 / (S * scale), 0)
         return recombine(U, gain, Vh)
 
@@ -261,12 +275,15 @@ def _leading(S: Tensor, share: float, X: Tensor) -> Tensor:
 
 
 def _contained(G: Tensor, factor: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
-    """factor(X, scale) for X = G / scale in `dtype`, where scale (..., 1) is a power of two for each matrix.
+    """factor(X, scale) for X = G / scale, which can be squared in `dtype`; scale (..., 1), of each matrix, a power of two.
 
     A power of two, so that scaling G by one changes no bit of the result.
     """
     if G.numel() == 0:
         return G.clone()
+    fits = torch.finfo(G.dtype).max < torch.finfo(dtype).max ** 0.5
+    if fits and G.ndim == 2 and may_look(G) and math.isfinite(float(G.sum())):  # then every number is finite
+        return factor(G, G.new_ones(1)).to(G.dtype)
     largest = largest_entry(G).to(torch.float64)
     finite = torch.isfinite(largest)
     if may_look(G) and bool(finite.all()):  # two passes less
@@ -282,10 +299,10 @@ def largest_entry(G: Tensor) -> Tensor:
 
 
 def _scaled(G: Tensor, largest: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(X, scale) with G = scale X. What is narrower than `dtype` can be squared there as it is: scale 1."""
+    """(X, scale) with G = scale X. What is narrower than `dtype` can be squared there as it is: G itself, scale 1."""
     one = torch.ones_like(largest)
     if torch.finfo(G.dtype).max < torch.finfo(dtype).max ** 0.5:
-        return G.to(dtype), one[..., 0]
+        return G, one[..., 0]
     exponent = torch.frexp(largest).exponent
     half = torch.div(exponent, 2, rounding_mode="floor")  # 2**-exponent alone may overflow
     wide = torch.promote_types(G.dtype, dtype)  # what is large in it may be nothing in `dtype`

@@ -17,22 +17,17 @@ of Nakatsukasa, Bai and Gygi on the Gram matrix.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from egalitarian.minimax import LAST, Coefficients, narrowing, quintics, rationals
 from egalitarian.resident import fits_a_block, inverse_root
-
-Coefficients = tuple[float, float, float]
 
 TOLERANCE = 2e-3
 """How near to 1 the inverse root must bring what the last quintic is to finish."""
-CUSHION = 0.03
-"""The smallest lower end, over the upper, for which a quintic is made."""
-LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
-"""Newton and Schulz's quintic: takes 1 - d to 1 - 5/2 d³."""
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
 FAST_LOW = 1e-3
@@ -234,85 +229,8 @@ def _times(alpha: float, A: Tensor, B: Tensor) -> Tensor:
 
 
 @lru_cache
-def quintics(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
-    """Odd quintics a x + b x³ + c x⁵ whose composition takes [lower, 1] to 1 +- tolerance, each the best there is."""
-    steps = []
-    for step, low, high in _narrowing(lower):
-        steps.append(step)
-        if max(high - 1, 1 - low) <= tolerance:
-            return tuple(steps)
-    raise AssertionError
-
-
-@lru_cache
 def fast_quintics(lower: float) -> tuple[tuple[Coefficients, ...], tuple[Coefficients, ...]]:
     """The same for `FAST_TOLERANCE`, split where nothing is weaker than `WEAK` of the strongest."""
     steps = quintics(lower, FAST_TOLERANCE)
-    strong = next(place for place, (_, low, high) in enumerate(_narrowing(lower)) if low > WEAK * high)
+    strong = next(place for place, (_, low, high) in enumerate(narrowing(lower)) if low > WEAK * high)
     return steps[: strong + 1], steps[strong + 1 :]
-
-
-def _narrowing(lower: float) -> Iterator[tuple[Coefficients, float, float]]:
-    """Quintic after quintic, with the interval that [lower, 1] has become.
-
-    The best one for a tiny lower end has a dip as deep as that end, and what falls into it drowns in rounding: so ends
-    below `CUSHION` are treated as that.
-    """
-    low, high = lower, 1.0 + 2 * lower * lower
-    while True:
-        start = low / high
-        (a, b, c), error = best_quintic(max(start, CUSHION))
-        low, high, before = min(1 - error, start * (a + start**2 * (b + c * start**2))), 1 + error, high
-        yield (a / before, b / before**3, c / before**5), low, high
-
-
-def best_quintic(lower: float) -> tuple[Coefficients, float]:
-    """(a, b, c) with a x + b x³ + c x⁵ closest to 1 on [lower, 1], and its largest distance from it.
-
-    The best one errs by the same amount, with alternating sign, at both ends and at the two extremes in between (Remez).
-    """
-    if lower > 0.99:  # there it is Newton and Schulz's to many digits, and the four points coincide
-        a, b, c = LAST
-        return LAST, abs(1 - lower * (a + lower**2 * (b + c * lower**2)))
-    points = [lower, 0.75 * lower + 0.25, 0.25 * lower + 0.75, 1.0]
-    for _ in range(100):
-        rows = [[x, x**3, x**5, (-1.0) ** place] for place, x in enumerate(points)]
-        a, b, c, error = _solve(rows, [1.0] * 4)
-        root = math.sqrt(9 * b * b - 20 * a * c)
-        extremes = [math.sqrt((-3 * b - root) / (10 * c)), math.sqrt((-3 * b + root) / (10 * c))]
-        if max(abs(new - old) for new, old in zip(extremes, points[1:3], strict=True)) < 1e-15:
-            break
-        points[1:3] = extremes
-    return (a, b, c), abs(error)
-
-
-@lru_cache
-def rationals(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
-    """(a, b, c) of x (a + b x²) / (1 + c x²), each the best on what is left of [lower, 1] (dynamically weighted Halley)."""
-    low = lower
-    steps: list[Coefficients] = []
-    while 1 - low > tolerance:
-        d = (4 * (1 - low**2) / low**4) ** (1 / 3)
-        a = math.sqrt(1 + d) + math.sqrt(8 - 4 * d + 8 * (2 - low**2) / (low**2 * math.sqrt(1 + d))) / 2
-        b = (a - 1) ** 2 / 4
-        c = a + b - 1
-        steps.append((a, b, c))
-        low = min(low * (a + b * low**2) / (1 + c * low**2), 1.0)
-    return tuple(steps)
-
-
-def _solve(rows: list[list[float]], right: list[float]) -> list[float]:
-    """A small linear system by elimination with pivoting, in plain numbers: wherever torch is being traced, too."""
-    table = [[*row, value] for row, value in zip(rows, right, strict=True)]
-    size = len(table)
-    for column in range(size):
-        best = column
-        for row in range(column + 1, size):
-            if abs(table[row][column]) > abs(table[best][column]):
-                best = row
-        table[column], table[best] = table[best], table[column]
-        for row in range(size):
-            if row != column:
-                factor = table[row][column] / table[column][column]
-                table[row] = [mine - factor * theirs for mine, theirs in zip(table[row], table[column], strict=True)]
-    return [table[row][size] / table[row][row] for row in range(size)]

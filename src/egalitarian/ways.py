@@ -1,5 +1,5 @@
 """The ways to the polar factor of a matrix that has been scaled and is finite, or may spread what is not: by SVD, by the
-eigenvectors of the Gram matrix, by products. `kernels.polar` chooses among them.
+eigenvectors of the Gram matrix, by products, by inverses. `kernels.polar` chooses among them.
 """
 
 from __future__ import annotations
@@ -11,25 +11,40 @@ import torch
 from torch import Tensor
 
 from egalitarian.choice import FAST_RTOL, Method, Mode, traced
+from egalitarian.gram import gram, upper_gram
+from egalitarian.inverses import polar_by_inverses
 from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
 
 STRONG = 0.05
 """Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""
 REFINE_BELOW = 1e-4
 """Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
+NARROW_ABOVE, NARROW_ASPECT, NARROW_BAND = 9e-4, 2.5, 16
+"""Where no direction is weaker than this, and the matrix so many times as long as wide, a last product in float32 that sums
+so many terms at a time errs less than a float32 SVD. (Of a square matrix an SVD errs little, however weak a direction.)"""
+ALONE = 128
+"""From this short side on a CPU takes matrices one by one: what it works on stays near, and each product can be narrow."""
 
 
 def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    U, S, Vh = torch.linalg.svd(X, full_matrices=False)
+    U, S, Vh = torch.linalg.svd(X.to(torch.float64), full_matrices=False)
     return recombine(U, _gain(S, rtol, floor), Vh)
 
 
 def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
+    alone = floor is None and _alone(X)
+    if alone and X.ndim > 2:
+        return one_by_one(lambda matrix: _by_eigh(matrix, rtol, None), X)
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X  # the short side in front
-    S, Q = _left(A)  # ascending
+    squares, Q = _left(A, torch.float64)
+    long = A.shape[-1] >= NARROW_ASPECT * A.shape[-2]
+    if alone and long and X.dtype != torch.float64 and float(squares[0]) > NARROW_ABOVE**2 * float(squares[-1]):
+        M, X = gram(Q * squares.pow(-0.25)).float(), X.float()
+        return _narrow_product(X, M) if tall else _narrow_product(M, X)
+    S = _root(squares)
     inverse = torch.where(above_cut(S, rtol), 1 / S, 0)
-    P = recombine(Q, inverse, Q.mT) @ A
+    P = recombine(Q, inverse, Q.mT) @ A.to(torch.float64)
     weakest = torch.where(inverse > 0, S, math.inf).amin(-1)
     rough = weakest < REFINE_BELOW * S[..., -1]
     if not may_look(X) or rough.any():  # one Newton-Schulz step, which squares the distance of the singular values from 1
@@ -40,30 +55,46 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return P.mT if tall else P
 
 
+def _narrow_product(A: Tensor, B: Tensor) -> Tensor:
+    """A B, a band of A's columns after the other: their sums round less than one long one."""
+    P = A[:, :NARROW_BAND] @ B[:NARROW_BAND]
+    for start in range(NARROW_BAND, len(B), NARROW_BAND):
+        band = slice(start, start + NARROW_BAND)
+        P.addmm_(A[:, band], B[band])
+    return P
+
+
 def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """In float32 throughout; exact where no value may be looked at.
+    """In float32 throughout; exact where no value may be looked at, and where that takes no longer.
 
     A float32 Gram matrix knows its strong directions well and its weak ones not at all. So these are taken by themselves:
     A's part in their span is small as a whole, and its own Gram matrix knows them.
     """
-    if not may_look(X):
-        return _by_eigh(X.to(torch.float64), max(rtol, FAST_RTOL), floor)
+    if not _alone(X):
+        return _by_eigh(X, max(rtol, FAST_RTOL), floor)
+    if X.ndim > 2:
+        return one_by_one(lambda matrix: _by_rough_eigh(matrix, rtol, None), X)
     tall = X.shape[-2] > X.shape[-1]
-    A = X.mT if tall else X
-    S, Q = _left(A)  # ascending
+    A = (X.mT if tall else X).to(torch.float32)
+    squares, Q = _left(A, torch.float32)
+    S = _root(squares)
     weak = int((STRONG * S[..., -1:] > S).sum(-1).amax())
     if weak:
         W = Q[..., :weak]
-        s, V = _left(W.mT @ A)
-        S, Q = torch.cat([s, S[..., weak:]], -1), torch.cat([W @ V, Q[..., weak:]], -1)
+        squares, V = _left(W.mT @ A, torch.float32)
+        S, Q = torch.cat([_root(squares), S[..., weak:]], -1), torch.cat([W @ V, Q[..., weak:]], -1)
     P = recombine(Q, torch.where(above_cut(S, max(rtol, FAST_RTOL)), 1 / S, 0), Q.mT) @ A
     return P.mT if tall else P
 
 
-def _left(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Singular values, ascending, and left singular vectors, by the Gram matrix."""
-    eigenvalues, Q = torch.linalg.eigh(A @ A.mT)
-    return eigenvalues.clamp_min(0).sqrt(), Q
+def _left(A: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The squares of the singular values, ascending, and the left singular vectors, by the Gram matrix in `dtype`."""
+    if A.ndim == 2 and _alone(A):
+        squares, Q = torch.linalg.eigh(upper_gram(A, dtype), UPLO="U")
+    else:
+        wide = A.to(dtype)
+        squares, Q = torch.linalg.eigh(wide @ wide.mT)
+    return squares, Q
 
 
 def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
@@ -72,6 +103,27 @@ def _by_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return _short_side_in_front(X, fast_polar_by_products)
+
+
+def _by_inverses(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
+    """Eigenvectors for what inverses are not for, and where no value may be looked at."""
+    if not may_look(X):
+        return _by_rough_eigh(X, rtol, floor)
+
+    def of(matrix: Tensor) -> Tensor:
+        P = polar_by_inverses(matrix.to(torch.float32))
+        return _by_rough_eigh(matrix, rtol, None) if P is None else P
+
+    return one_by_one(of, X)
+
+
+def _alone(X: Tensor) -> bool:
+    return may_look(X) and min(X.shape[-2:]) >= ALONE
+
+
+def one_by_one(of: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
+    """of(matrix) of every matrix in a batch."""
+    return of(X) if X.ndim == 2 else torch.stack([of(matrix) for matrix in X.flatten(0, -3)]).reshape(X.shape)
 
 
 def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -89,11 +141,7 @@ def _short_side_in_front(X: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
         A = padded
     else:
         A = A.to(torch.float64)
-    if A.ndim > 2 and short >= LARGE:
-        P = torch.stack([of(matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
-    else:
-        P = of(A)
-    P = P[..., :short, :]
+    P = (one_by_one(of, A) if short >= LARGE else of(A))[..., :short, :]
     return P.mT if tall else P
 
 
@@ -103,12 +151,17 @@ WAYS: dict[tuple[Method, Mode], Callable[[Tensor, float, Tensor | None], Tensor]
     ("eigh", "fast"): _by_rough_eigh,
     ("products", "exact"): _by_products,
     ("products", "fast"): _by_rough_products,
+    ("inverses", "fast"): _by_inverses,
 }
 
 
 def may_look(G: Tensor) -> bool:
     """Whether a value may decide what is done next: on a CPU it is there already; not under vmap, nor while compiling."""
     return G.device.type == "cpu" and not traced(G)
+
+
+def _root(squares: Tensor) -> Tensor:
+    return squares.clamp_min(0).sqrt()
 
 
 def recombine(U: Tensor, gain: Tensor, Vh: Tensor) -> Tensor:

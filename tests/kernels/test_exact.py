@@ -116,6 +116,58 @@ def test_error_is_no_larger_than_that_of_the_float32_svd(name: str, method: str)
     check_no_worse_than_float32(G, method)
 
 
+LONG = {
+    f"{name}, {rows} x {columns}": from_spectrum(rows, columns, values(min(rows, columns)))
+    for rows, columns in ((128, 256), (194, 512), (300, 140), (130, 1000))
+    for name, values in {
+        "cond 10": lambda short: decades(short, 10),
+        "cond 1e3": lambda short: decades(short, 1e3),
+        "cond 3e3": lambda short: decades(short, 3e3),
+        "one strong": lambda short: torch.tensor([1.0] + [1 / 300] * (short - 1)),
+        "one weak": lambda short: torch.tensor([1.0] * (short - 1) + [1 / 900]),
+        "few weak": lambda short: torch.tensor([1.0] * (short - 4) + [0.005, 0.004, 0.003, 0.002]),
+        "half weak": lambda short: torch.tensor([1.0] * (short // 2) + [2e-3] * (short - short // 2)),
+        "not of full rank": lambda short: decades(short // 2, 100),
+    }.items()
+} | {
+    "gaussian": gaussian(150, 400),
+    "uniform": gaussian(150, 400).abs(),
+    "signs": gaussian(150, 400).sign(),
+    "graded rows": decades(150, 100)[:, None].float() * gaussian(150, 400),
+}
+"""Where a CPU may make the last product in float32."""
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_matrices_are_no_worse_than_by_the_float32_svd_either(name: str) -> None:
+    G = LONG[name]
+    assert has_gap(G, 1e-6)
+    check_no_worse_than_float32(G, "eigh")
+    S = singular_values(G)
+    kept = int((1e-6 * S[0] < S).sum())
+    after = singular_values(polar(G, method="eigh"))
+    assert after[0] <= 1 + 1e-4
+    assert after[kept - 1] >= 1 - 1e-4
+    assert (after[kept:] <= 1e-2).all()
+
+
+def test_a_square_matrix_has_no_narrow_product() -> None:
+    """There the float32 SVD is at its best, however weak the weakest direction."""
+    for G in (from_spectrum(130, 130, [1.0] * 129 + [1e-3]), gaussian(130, 130)):
+        check_no_worse_than_float32(G, "eigh")
+
+
+def test_large_matrices_of_a_batch_are_those_alone() -> None:
+    G = torch.stack([gaussian(130, 300), from_spectrum(130, 300, decades(60, 1e3)), torch.zeros(130, 300)])
+    P = polar(G)
+    for matrix, factor in zip(G, P, strict=True):
+        assert torch.equal(polar(matrix), factor)
+    G[1, 4, 5] = math.nan
+    after = polar(G)
+    assert after[1].isnan().all()
+    assert torch.equal(after[[0, 2]], P[[0, 2]])
+
+
 @law
 @given(rows=sides, columns=sides, seed=seeds, span=st.floats(0, 4.9), method=st.sampled_from(METHODS))
 def test_error_on_graded_rows_is_no_larger_than_that_of_the_float32_svd(

@@ -84,6 +84,7 @@ def test_the_kernels_theme_has_every_way_with_its_error(written: Path) -> None:
         "eigh, fast",
         "products, exact",
         "products, fast",
+        "inverses, fast",
         "column norm",
         "Muon's iteration",
     }
@@ -120,6 +121,7 @@ def test_products_are_left_out_where_they_take_minutes() -> None:
     assert "products, exact" in kernels.kernels((194, 512), cuda=False)
     assert "products, exact" not in kernels.kernels((1024, 1024), cuda=False)
     assert "products, exact" in kernels.kernels((1024, 1024), cuda=True)
+    assert "inverses, fast" not in kernels.kernels((194, 512), cuda=True)
     assert [name for name in kernels.kernels((100, 100), cuda=True) if "rank" in name] == ["randomized, rank 64"]
 
 

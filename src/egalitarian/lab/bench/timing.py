@@ -16,6 +16,8 @@ SECONDS = 2.0
 """Of timed turns for each rival."""
 LEAST, MOST = 3, 50
 """Timed turns, whatever they take."""
+BLOCK_MS = 20.0
+"""Of calls in a turn on a CPU: a single short one would pay for the caches that the rival before it left cold."""
 
 
 def nothing() -> None: ...
@@ -46,16 +48,18 @@ class Took:
 def measure(works: Sequence[Work], setup: Setup, group: str) -> dict[str, Took]:
     """What each took. A rival that fails is left out with what it said; the others go on."""
     turns: dict[str, int] = {}
+    calls: dict[str, int] = {}
     failed: dict[str, str] = {}
     for work in works:
         setup.tell(f"{group}: {work.name}")
         try:
             once(work, setup)
-            turns[work.name] = _turns(once(work, setup), setup.quick)
+            ms = once(work, setup)
+            turns[work.name], calls[work.name] = _turns(ms, setup.quick), _calls(work, ms, setup)
         except Exception as error:  # a rival's, or an out of memory: the table says so
             failed[work.name] = f"failed: {said(error)}"
     setup.tell(f"{group}: taking turns")
-    taken = in_turn([work for work in works if work.name in turns], turns, setup)
+    taken = in_turn([work for work in works if work.name in turns], turns, calls, setup)
     done: dict[str, Took] = {}
     for work in works:
         if work.name in failed:
@@ -66,23 +70,24 @@ def measure(works: Sequence[Work], setup: Setup, group: str) -> dict[str, Took]:
     return done
 
 
-def in_turn(works: Sequence[Work], turns: dict[str, int], setup: Setup) -> dict[str, list[float]]:
-    """Milliseconds of every turn, one rival after the other so that a busy moment hits all alike."""
+def in_turn(works: Sequence[Work], turns: dict[str, int], calls: dict[str, int], setup: Setup) -> dict[str, list[float]]:
+    """Milliseconds of a call in every turn, one rival after the other so that a busy moment hits all alike."""
     taken: dict[str, list[float]] = {work.name: [] for work in works}
     for turn in range(max(turns.values(), default=0)):
         for work in works:
             if turn < turns[work.name]:
-                taken[work.name].append(once(work, setup))
+                taken[work.name].append(once(work, setup, calls[work.name]))
     return taken
 
 
-def once(work: Work, setup: Setup) -> float:
-    """Milliseconds of one turn."""
+def once(work: Work, setup: Setup, calls: int = 1) -> float:
+    """Milliseconds of a call in one turn."""
     work.prepare()
     if not setup.cuda:
         start = time.perf_counter()
-        work.run()
-        return 1e3 * (time.perf_counter() - start)
+        for _ in range(calls):
+            work.run()
+        return 1e3 * (time.perf_counter() - start) / calls
     torch.cuda.synchronize(setup.device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
@@ -115,3 +120,10 @@ def _in_graph(work: Work, turns: int, setup: Setup, group: str) -> tuple[float |
 
 def _turns(ms: float, quick: bool) -> int:
     return LEAST if quick else round(min(max(1e3 * SECONDS / max(ms, 1e-3), LEAST), MOST))
+
+
+def _calls(work: Work, ms: float, setup: Setup) -> int:
+    """In a turn; one where something is to be put back before each."""
+    if setup.cuda or setup.quick or work.prepare is not nothing:
+        return 1
+    return max(1, round(BLOCK_MS / max(ms, 1e-3)))

@@ -1,0 +1,39 @@
+"""The Gram matrix of one matrix on a CPU, without computing twice what is the same on both sides of the diagonal."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+PARTS = 3
+"""Of the rows: each meets itself and those after it, so a third of the work is saved."""
+BAND = 256
+"""Columns that are made wider at a time."""
+
+
+def gram(A: Tensor) -> Tensor:
+    """A Aᵀ of one matrix."""
+    K = upper_gram(A, A.dtype)
+    for rows, after in _parts(A):
+        K[after, rows] = K[rows, after].mT
+    return K
+
+
+def upper_gram(A: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same on and above the diagonal, in `dtype`; not all of what is below it is there.
+
+    A wider `dtype` goes through A by bands: the system would take back a whole copy of A, and give it anew, every time.
+    """
+    K = A.new_empty(len(A), len(A), dtype=dtype)
+    for place, band in enumerate((A,) if A.dtype == dtype else torch.split(A, BAND, 1)):
+        wide = band.to(dtype)
+        for rows, _ in _parts(A):
+            onward = slice(rows.start, None)
+            K[rows, onward].addmm_(wide[rows], wide[onward].mT, beta=min(place, 1))  # 0: what is there counts for nothing
+    return K
+
+
+def _parts(A: Tensor) -> list[tuple[slice, slice]]:
+    """(rows, those after them)."""
+    size = -(-len(A) // PARTS)
+    return [(slice(start, start + size), slice(start + size, None)) for start in range(0, len(A), max(size, 1))]

@@ -1,0 +1,161 @@
+"""The fast polar factor of one matrix on a CPU: two inverses by Cholesky and a few products, in float32 throughout.
+
+With K = A Aᵀ / u (the short side in front, u at least its largest eigenvalue) the singular values x in [l, 1] go through
+
+    first    x <- x (a + b x²) / (1 + c x²)                takes [l, 1] to [l', 1] (`minimax.rationals`)
+    last     x <- x (p + q / (1 + c x²) + r x² + s x⁴)     the closest to 1 on [l', 1]
+
+on the Gram matrix: each is an inverse, and what stands beside it costs nothing but the term in s, which is left out where
+it can be. The inverse root that comes of it is applied to A once.
+
+A Gram matrix in float32 has forgotten weak directions that are many. How much that matters is estimated at the end, and a
+matrix for which it matters is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from egalitarian.gram import gram
+from egalitarian.minimax import best_last_step, rationals
+from egalitarian.products import FAST_LOW
+from egalitarian.sketches import gaussian
+
+OFF = 9.8e-3
+"""How far from 1 the two steps may leave a direction; they err to both sides alike, so the mean is 0.7 of that."""
+NOISE = 2e-7
+"""By how much a float32 Gram matrix errs, of its norm (measured: 0.7e-7 to 1.9e-7), its entries all alike."""
+LONG = 20_000
+"""Columns from which on it errs more, by the root of their number."""
+BLUR = 3e-3
+"""What that may add to the error of a direction in the (root) mean."""
+SMALLEST, LARGEST = 1e-16, 1e18
+"""Norms of a Gram matrix whose squares, and all that matters of it, are in the range of float32."""
+PROBES = 8
+"""Random vectors by which sums over directions are estimated."""
+
+
+class Steps(NamedTuple):
+    """Both steps, for one lower end: a + b / (1 + c K), then p + q / (1 + d K') + r K' + s K'²."""
+
+    a: float
+    b: float
+    c: float
+    p: float
+    q: float
+    d: float
+    r: float
+    s: float
+
+
+def polar_by_inverses(G: Tensor) -> Tensor | None:
+    """U Vᵀ of a float32 matrix to 1e-2, in the mean over the directions above 1e-3 of the largest; weaker ones are weaker.
+
+    None where that cannot be promised: too many weak directions beside strong ones, or nothing but zeros, or numbers that
+    are not finite.
+    """
+    tall = G.shape[0] > G.shape[1]
+    K = gram(G.mT if tall else G)
+    norm = math.sqrt(_square(K))
+    if not SMALLEST < norm < LARGEST:
+        X = _scaled(G)
+        return None if X is None else polar_by_inverses(X)
+    steps = steps_down_to(_lower_end(K, norm))
+    if steps is None:
+        return None
+    M = _inverse_root(K, norm, steps)
+    blur = NOISE / len(M) * norm * max(1.0, math.sqrt(max(G.shape) / LONG))
+    P = G @ M if tall else M @ G
+    return P if _is_sharp(M, P.mT if tall else P, blur) else None
+
+
+def _scaled(G: Tensor) -> Tensor | None:
+    """G times a power of two, so that its largest number is near 1; None where there is none such."""
+    largest = float(G.abs().amax()) if G.numel() else 0.0
+    if not 0 < largest < math.inf:
+        return None
+    power = -math.frexp(largest)[1]
+    return G * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)  # the power as a whole may be beyond float32
+
+
+def _inverse_root(K: Tensor, norm: float, steps: Steps) -> Tensor:
+    """K^(-1/2), K being overwritten. Squares are completed: no pass over a matrix, but over its diagonal."""
+    a, b, c, p, q, d, r, s = steps
+    B = _shift_(K.mul_(c / norm), 1.0)  # 1 + c K
+    Z = _inverse(B)
+    # with h = a + b Z, K' = h² K: c K' = a² B + 2 a b - a² + (b² - 2 a b) Z - b² Z², since c K = B - 1 and B Z = 1
+    centre = a / b - 0.5
+    _shift_(Z, centre)
+    B.addmm_(Z, Z, beta=d / c * a * a, alpha=-d / c * b * b)
+    _shift_(B, 1 + d / c * (2 * a * b - a * a + b * b * centre * centre))  # 1 + d K'
+    W = _inverse(B)
+    _shift_(Z, 0.5)  # h / b
+    if s:
+        F = W.addmm_(_shift_(B, d * r / (2 * s) - 1), B, beta=q, alpha=s / (d * d))
+        scale, rest, spare = b, p - r * r / (4 * s), B
+    else:
+        F = B.add_(W, alpha=q * d / r)
+        scale, rest, spare = b * r / d, p * d / r - 1, W
+    return spare.addmm_(_shift_(F, rest), Z, beta=0, alpha=scale / math.sqrt(norm))
+
+
+def _inverse(B: Tensor) -> Tensor:
+    """By Cholesky's factor, handed over as the upper one: a tenth faster."""
+    return torch.cholesky_inverse(torch.linalg.cholesky_ex(B).L.mT, upper=True)
+
+
+def _shift_(A: Tensor, by: float) -> Tensor:
+    A.diagonal().add_(by)
+    return A
+
+
+def _square(A: Tensor) -> float:
+    """The sum of the squares of the entries."""
+    flat = A.flatten()
+    return float(torch.dot(flat, flat))
+
+
+def _lower_end(K: Tensor, norm: float) -> float:
+    """Where `FAST_LOW` of the largest singular value lies when that of the norm is 1; rounded down to a power of 2^(1/4).
+
+    |K x| / |x| is no larger than the largest eigenvalue, nor is |K| / sqrt(k); for x a row of K will do.
+    """
+    x = K[0] / norm
+    square = _square(x)
+    ratio = math.sqrt(_square(K @ x) / square) / norm if square else 0.0
+    ratio = min(max(ratio, len(K) ** -0.5), 1.0)
+    return FAST_LOW * 2 ** (math.floor(2 * math.log2(ratio)) / 4)
+
+
+def _is_sharp(M: Tensor, P: Tensor, blur: float) -> bool:
+    """Whether what K has forgotten, `blur` in every entry, adds less than `BLUR` to the directions that P has.
+
+    An error E of K adds E_ij / (s_i (s_i + s_j)) to what P makes of direction j in i, so to both (i, j) and (j, i) together
+    at most E_ij² / (s_i s_j)²; where P has i and not j, the same with 1 / M_j for s_j. As a sum over both, and over those:
+    """
+    weights = _square(M)  # the sum of 1 / s²
+    least = blur * weights / math.sqrt(2 * len(M))  # as if P had all
+    if least < BLUR:
+        return True
+    have = _square(P)
+    probes = gaussian(P.shape[1], PROBES, 0, P.device).float()
+    had = min(_square(M @ (P @ probes)) / PROBES, weights)  # that sum over the directions that P has
+    return blur * math.sqrt(had * (weights - had / 2)) < BLUR * math.sqrt(have)
+
+
+@lru_cache
+def steps_down_to(lower: float) -> Steps | None:
+    """The steps for [lower, 1], the last without its x⁴ if it can be; None if they are not enough."""
+    a, b, c = rationals(lower, 0.5)[0]
+    end = lower * (a + b * lower**2) / (1 + c * lower**2)
+    for powers in (2, 3):
+        last = best_last_step(end, powers)
+        if last.error <= OFF:
+            p, r, s = (*last.powers, 0.0)[:3]
+            return Steps(b / c, a - b / c, c, p, last.q, last.d, r, s)
+    return None

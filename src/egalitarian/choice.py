@@ -56,13 +56,16 @@ def choose_method(
     if method == "inverses" and precision == "exact":
         raise ValueError("precision must be 'fast' for method 'inverses', got 'exact'; use method='eigh' or 'products'")
     if method == "inverses" and rtol > FAST_CUT:
-        raise ValueError(f"rtol must be <= {FAST_CUT:g} for method 'inverses', got {rtol:g}; it has no cut-off: use 'eigh'")
+        raise ValueError(
+            f"rtol must be <= {FAST_CUT:g} for method 'inverses', got {rtol:g}; use 'auto' or 'eigh', which cut"
+        )
     if method != "auto":
         return method
     if precision == "exact" and (dtype == torch.float64 or rtol < GRAM_RTOL):
         return "svd"
     on_cuda = device is not None and device.type == "cuda"
-    if not on_cuda and precision == "fast" and rtol <= FAST_CUT and short >= INVERSES_FROM:
+    on_cpu = device is not None and device.type == "cpu"
+    if on_cpu and precision == "fast" and rtol <= FAST_CUT and short >= INVERSES_FROM:
         return "inverses"
     if device is None or not on_cuda or floor is not None or rtol > COARSE:
         return "eigh"
@@ -75,8 +78,12 @@ def mode_of(method: str, precision: Mode, rtol: float) -> Mode:
 
 
 def traced(G: torch.Tensor) -> bool:
-    """Whether torch only follows what would be done with G, under vmap or while compiling: no value of it can be read."""
-    return torch._C._functorch.is_batchedtensor(G) or torch.compiler.is_compiling()
+    """Whether torch only follows what would be done with G, under vmap, compiling, tracing: no value of it can be read."""
+    return (
+        torch._C._functorch.is_batchedtensor(G)
+        or torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+    )
 
 
 @lru_cache

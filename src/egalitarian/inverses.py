@@ -29,7 +29,7 @@ from egalitarian.sketches import gaussian
 OFF = 9.8e-3
 """How far from 1 the two steps may leave a direction; they err to both sides alike, so the mean is 0.7 of that."""
 NOISE = 2e-7
-"""By how much a float32 Gram matrix errs, of its norm (measured: 0.7e-7 to 1.9e-7), its entries all alike."""
+"""By how much a float32 Gram matrix errs, of its norm (measured: 0.7e-7 to 1.9e-7); a row of it, as it is long."""
 LONG = 20_000
 """Columns from which on it errs more, by the root of their number."""
 BLUR = 3e-3
@@ -61,7 +61,8 @@ def polar_by_inverses(G: Tensor) -> Tensor | None:
     """
     tall = G.shape[0] > G.shape[1]
     K = gram(G.mT if tall else G)
-    norm = math.sqrt(_square(K))
+    rows = torch.linalg.vector_norm(K, dim=1)
+    norm = math.sqrt(_square(rows))
     if not SMALLEST < norm < LARGEST:
         X = _scaled(G)
         return None if X is None else polar_by_inverses(X)
@@ -69,18 +70,21 @@ def polar_by_inverses(G: Tensor) -> Tensor | None:
     if steps is None:
         return None
     M = _inverse_root(K, norm, steps)
-    blur = NOISE / len(M) * norm * max(1.0, math.sqrt(max(G.shape) / LONG))
-    P = G @ M if tall else M @ G
-    return P if _is_sharp(M, P.mT if tall else P, blur) else None
+    noise = NOISE * max(1.0, math.sqrt(max(G.shape) / LONG)) / norm * rows.square_()
+    if not _is_sharp(M, G.mT if tall else G, noise):
+        return None
+    return G @ M if tall else M @ G
 
 
 def _scaled(G: Tensor) -> Tensor | None:
     """G times a power of two, so that its largest number is near 1; None where there is none such."""
     largest = float(G.abs().amax()) if G.numel() else 0.0
-    if not 0 < largest < math.inf:
-        return None
-    power = -math.frexp(largest)[1]
-    return G * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)  # the power as a whole may be beyond float32
+    return times_two_to(-math.frexp(largest)[1], G) if 0 < largest < math.inf else None
+
+
+def times_two_to(power: int, G: Tensor) -> Tensor:
+    """2^power G, where the power alone may be beyond float32."""
+    return G * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)
 
 
 def _inverse_root(K: Tensor, norm: float, steps: Steps) -> Tensor:
@@ -132,20 +136,21 @@ def _lower_end(K: Tensor, norm: float) -> float:
     return FAST_LOW * 2 ** (math.floor(2 * math.log2(ratio)) / 4)
 
 
-def _is_sharp(M: Tensor, P: Tensor, blur: float) -> bool:
-    """Whether what K has forgotten, `blur` in every entry, adds less than `BLUR` to the directions that P has.
+def _is_sharp(M: Tensor, A: Tensor, noise: Tensor) -> bool:
+    """Whether what K has forgotten, E_ab² = noise_a noise_b, adds less than `BLUR` to the directions that M A has.
 
-    An error E of K adds E_ij / (s_i (s_i + s_j)) to what P makes of direction j in i, so to both (i, j) and (j, i) together
-    at most E_ij² / (s_i s_j)²; where P has i and not j, the same with 1 / M_j for s_j. As a sum over both, and over those:
+    In K's own directions E adds E_ij / (s_i (s_i + s_j)) to what M A makes of j in i, so to (i, j) and (j, i) together at
+    most E_ij² / (s_i s_j)²; where M A has i and not j, the same with 1 / M_j for s_j. In the mean E_ij² is t_i t_j, with t
+    the noise in a direction: what matters is the sum of t / s², the squares of M by its rows.
     """
-    weights = _square(M)  # the sum of 1 / s²
-    least = blur * weights / math.sqrt(2 * len(M))  # as if P had all
-    if least < BLUR:
+    weights = float(torch.dot(noise, torch.linalg.vector_norm(M, dim=1).square_()))
+    if weights < BLUR * math.sqrt(2 * len(M)):  # as if it had all
         return True
-    have = _square(P)
-    probes = gaussian(P.shape[1], PROBES, 0, P.device).float()
-    had = min(_square(M @ (P @ probes)) / PROBES, weights)  # that sum over the directions that P has
-    return blur * math.sqrt(had * (weights - had / 2)) < BLUR * math.sqrt(have)
+    probes = M @ (A @ gaussian(A.shape[1], PROBES, 0, A.device).float())
+    have = _square(probes) / PROBES  # how many directions
+    had = float(torch.dot(noise, torch.linalg.vector_norm(M @ probes, dim=1).square_())) / PROBES  # the sum over these
+    had = min(had, weights)
+    return math.sqrt(had * (weights - had / 2)) < BLUR * math.sqrt(have)
 
 
 @lru_cache

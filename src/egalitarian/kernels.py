@@ -29,7 +29,7 @@ from egalitarian.choice import (
 from egalitarian.inverses import polar_by_inverses
 from egalitarian.products import LARGE, lowrank_by_products
 from egalitarian.sketches import gaussian
-from egalitarian.ways import ALONE, WAYS, above_cut, may_look, one_by_one, recombine
+from egalitarian.ways import ALONE, NARROW_ASPECT, WAYS, above_cut, may_be_float32, may_look, recombine
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -94,16 +94,24 @@ def polar(
     with torch.autocast(G.device.type, enabled=False):  # it would narrow what is narrow enough already
         if chosen == "products" and G.dtype != torch.float64 and G.numel():
             return kernel(G, rtol, None).to(G.dtype)  # one number that is not finite makes all of its matrix NaN
-        if chosen == "inverses" and G.dtype == torch.float32 and G.numel() and may_look(G):
-            return one_by_one(lambda matrix: _by_inverses(matrix, rtol), G)
+        if chosen == "inverses" and G.dtype == torch.float32 and G.numel() and may_be_float32(G):
+            return _by_inverses(G, rtol)
         rough = precision == "fast" and chosen in ("eigh", "inverses")
         return _contained(G, factor, torch.float32 if rough else torch.float64)
 
 
 def _by_inverses(G: Tensor, rtol: float) -> Tensor:
     """They mind neither scale nor what is not finite; eigenvectors, for what inverses are not for, do."""
-    P = polar_by_inverses(G)
-    return _contained(G, lambda X, scale: WAYS["eigh", "fast"](X, rtol, None), torch.float32) if P is None else P
+    matrices = G.reshape(-1, *G.shape[-2:])
+    found = [polar_by_inverses(matrix) for matrix in matrices]
+    refused = [place for place, P in enumerate(found) if P is None]
+    if refused:
+        rest = matrices if len(refused) == len(found) else matrices[refused]
+        rest = _contained(rest, lambda X, scale: WAYS["eigh", "fast"](X, rtol, None), torch.float32)
+        for place, P in zip(refused, rest, strict=True):
+            found[place] = P
+    done = [P for P in found if P is not None]
+    return done[0] if G.ndim == 2 else torch.stack(done).reshape(G.shape)
 
 
 def explain(
@@ -116,8 +124,8 @@ def explain(
 ) -> str:
     """Which way `polar` takes for this tensor, and why.
 
-    >>> explain(torch.zeros(194, 512))
-    'eigh: Gram matrix 194 x 194 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)'
+    >>> explain(torch.zeros(97, 200))
+    'eigh: Gram matrix 97 x 97 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)'
     """
     check_matrix(G)
     rtol = _cut(G, rtol)
@@ -140,15 +148,18 @@ def explain(
     precision = mode_of(chosen, precision, rtol)
     gram = f"Gram matrix {short} x {short}"
     steps = "Cholesky steps" if short >= LARGE else "quintics"
-    looks = may_look(G) and short >= ALONE
-    rough = "in float32 and its eigenvectors, weak ones apart" if looks else "in float64 and its eigenvectors"
+    alone = may_be_float32(G) and short >= ALONE
+    rough = "in float32 and its eigenvectors, weak ones apart" if alone else "in float64 and its eigenvectors"
+    inverses = "in float32, two inverses; no cut-off; eigenvectors where weak directions are many"
+    narrow = alone and floor is None and G.dtype != torch.float64 and max(G.shape[-2:]) >= NARROW_ASPECT * short
+    last = ", the last product in float32 where none is weak" if narrow else ""
     ways = {
         ("svd", "exact"): f"float64 SVD, cut-off {rtol:g}",
-        ("eigh", "exact"): f"{gram} in float64 and its eigenvectors, cut-off {rtol:g}",
+        ("eigh", "exact"): f"{gram} in float64 and its eigenvectors{last}, cut-off {rtol:g}",
         ("eigh", "fast"): f"{gram} {rough}; cut-off {max(rtol, FAST_RTOL):g}",
         ("products", "exact"): f"{gram} in float64, {steps}, sharp cut-off {rtol:g}",
         ("products", "fast"): f"{gram} in float64, {steps}, then half precision; no cut-off",
-        ("inverses", "fast"): f"{gram} in float32, two inverses; no cut-off",
+        ("inverses", "fast"): f"{gram} {inverses}" if may_be_float32(G) else f"{gram} {rough}",
     }
     return f"{chosen}: {ways[chosen, precision]} ({why})"
 

@@ -15,6 +15,8 @@ CUSHION = 0.03
 """The smallest lower end, over the upper, for which a quintic is made."""
 LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
 """Newton and Schulz's quintic: takes 1 - d to 1 - 5/2 d³."""
+EXCHANGES = 50
+"""At most: a handful is needed, but near 1 rounding may go round in circles."""
 GRID = 300
 """Points among which the extremes of an error are looked for."""
 
@@ -107,15 +109,16 @@ def best_last_step(lower: float, powers: int) -> LastStep:
 def _exchange(grid: list[float], points: list[int], powers: int, d: float) -> tuple[LastStep, list[int]]:
     """The best for this d, from these points on; and where it errs most, to one side and the other in turn."""
     columns = [[x ** (2 * power + 1) for power in range(powers)] + [x / (1 + d * x * x)] for x in grid]
-    while True:
+    for _ in range(EXCHANGES):
         rows = [[*columns[point], (-1.0) ** place] for place, point in enumerate(points)]
         *found, even = solve(rows, [1.0] * len(rows))
         off = [1 - sum(map(operator.mul, found, column)) for column in columns]
         after = _extremes(off, len(points))
         error = max(map(abs, off))
-        if error <= abs(even) * (1 + 1e-9) or after == points:
-            return LastStep(tuple(found[:-1]), found[-1], d, error), points
+        if error <= abs(even) * (1 + 1e-9) or after == points or len(after) < len(points):  # the last: rounding is all
+            break
         points = after
+    return LastStep(tuple(found[:-1]), found[-1], d, error), points
 
 
 def _extremes(off: list[float], count: int) -> list[int]:

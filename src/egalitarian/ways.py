@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from egalitarian.choice import FAST_RTOL, Method, Mode, traced
 from egalitarian.gram import gram, upper_gram
-from egalitarian.inverses import polar_by_inverses
+from egalitarian.inverses import polar_by_inverses, times_two_to
 from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
 
 STRONG = 0.05
@@ -22,6 +23,8 @@ REFINE_BELOW = 1e-4
 NARROW_ABOVE, NARROW_ASPECT, NARROW_BAND = 9e-4, 2.5, 16
 """Where no direction is weaker than this, and the matrix so many times as long as wide, a last product in float32 that sums
 so many terms at a time errs less than a float32 SVD. (Of a square matrix an SVD errs little, however weak a direction.)"""
+LIVE = 0.1
+"""Columns smaller than this share of the mean do not make a matrix longer."""
 ALONE = 128
 """From this short side on a CPU takes matrices one by one: what it works on stays near, and each product can be narrow."""
 
@@ -38,10 +41,10 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X  # the short side in front
     squares, Q = _left(A, torch.float64)
-    long = A.shape[-1] >= NARROW_ASPECT * A.shape[-2]
-    if alone and long and X.dtype != torch.float64 and float(squares[0]) > NARROW_ABOVE**2 * float(squares[-1]):
-        M, X = gram(Q * squares.pow(-0.25)).float(), X.float()
-        return _narrow_product(X, M) if tall else _narrow_product(M, X)
+    if alone and X.dtype != torch.float64:
+        narrow = _narrow_polar(A, squares, Q, rtol)
+        if narrow is not None:
+            return narrow.mT if tall else narrow
     S = _root(squares)
     inverse = torch.where(above_cut(S, rtol), 1 / S, 0)
     P = recombine(Q, inverse, Q.mT) @ A.to(torch.float64)
@@ -55,6 +58,20 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return P.mT if tall else P
 
 
+def _narrow_polar(A: Tensor, squares: Tensor, Q: Tensor, rtol: float) -> Tensor | None:
+    """U Vᵀ, the last product in float32; None where a direction is weak, let alone cut, or columns are too few."""
+    wanted = NARROW_ASPECT * len(A)
+    if A.shape[1] < wanted or float(squares[0]) <= max(NARROW_ABOVE, rtol) ** 2 * float(squares[-1]):
+        return None
+    A, power = A.float(), -math.frexp(float(squares[-1]))[1] // 2
+    if abs(power) > 40:  # near an end of the range of float32
+        A, squares = times_two_to(power, A), squares * 4.0**power
+    sizes = A.abs().sum(0)
+    if int((sizes > LIVE * sizes.mean()).sum()) < wanted:
+        return None
+    return _narrow_product(gram(Q * squares.pow(-0.25)).float(), A)
+
+
 def _narrow_product(A: Tensor, B: Tensor) -> Tensor:
     """A B, a band of A's columns after the other: their sums round less than one long one."""
     P = A[:, :NARROW_BAND] @ B[:NARROW_BAND]
@@ -65,7 +82,7 @@ def _narrow_product(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """In float32 throughout; exact where no value may be looked at, and where that takes no longer.
+    """In float32 throughout; exact where float32 will not do, and where that takes no longer.
 
     A float32 Gram matrix knows its strong directions well and its weak ones not at all. So these are taken by themselves:
     A's part in their span is small as a whole, and its own Gram matrix knows them.
@@ -106,8 +123,8 @@ def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _by_inverses(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """Eigenvectors for what inverses are not for, and where no value may be looked at."""
-    if not may_look(X):
+    """Eigenvectors for what inverses are not for, and where float32 will not do."""
+    if not may_be_float32(X):
         return _by_rough_eigh(X, rtol, floor)
 
     def of(matrix: Tensor) -> Tensor:
@@ -118,7 +135,22 @@ def _by_inverses(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _alone(X: Tensor) -> bool:
-    return may_look(X) and min(X.shape[-2:]) >= ALONE
+    return min(X.shape[-2:]) >= ALONE and may_be_float32(X)
+
+
+def may_be_float32(X: Tensor) -> bool:
+    """Whether products in float32 can be made and judged: values may be looked at, and torch may not make them in less."""
+    return may_look(X) and float32_is_whole()
+
+
+def float32_is_whole() -> bool:
+    """Whether a CPU makes float32 products in float32: `torch.set_float32_matmul_precision` may have allowed it less."""
+    mkldnn: Any = torch.backends.mkldnn
+    for place in (mkldnn.matmul, mkldnn, torch.backends):
+        allowed = place.fp32_precision
+        if allowed != "none":
+            return bool(allowed == "ieee")
+    return True
 
 
 def one_by_one(of: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """polar against the float64 SVD, and the bound that holds for every finite input."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ from spectra import (
 )
 from torch import Tensor
 
-from egalitarian import polar
+from egalitarian import explain, polar
 from egalitarian.kernels import RTOL
 
 ROUNDING = 1e-14
@@ -155,6 +156,48 @@ def test_a_square_matrix_has_no_narrow_product() -> None:
     """There the float32 SVD is at its best, however weak the weakest direction."""
     for G in (from_spectrum(130, 130, [1.0] * 129 + [1e-3]), gaussian(130, 130)):
         check_no_worse_than_float32(G, "eigh")
+
+
+def test_dead_columns_make_no_matrix_longer() -> None:
+    """There, too, the float32 SVD is that of a square matrix."""
+    square = from_spectrum(130, 130, [1.0] * 129 + [1e-3])
+    for rest in (torch.zeros(130, 270), 1e-4 * gaussian(130, 270)):
+        check_no_worse_than_float32(torch.cat([square, rest], 1), "eigh")
+        check_no_worse_than_float32(torch.cat([square, rest], 1).mT, "eigh")
+
+
+@pytest.mark.parametrize("rtol", [5e-3, 0.5])
+def test_long_matrices_are_cut_where_it_is_said(rtol: float) -> None:
+    G = from_spectrum(130, 400, [1.0] * 65 + [2e-3] * 65)
+    assert rank(polar(G, rtol=rtol)) == 65
+    assert rank(polar(G.bfloat16())) == 65
+
+
+@pytest.mark.parametrize("power", [-100, -70, -41, 30, 60, 108, 120])
+def test_a_power_of_two_changes_no_bit_of_long_matrices(power: int) -> None:
+    G = from_spectrum(130, 400, decades(130, 100))
+    assert torch.equal(polar(2.0**power * G), polar(G))
+
+
+def test_the_smallest_numbers_there_are_do_no_harm() -> None:
+    assert largest(polar((gaussian(130, 400).double() * 1e-40).float())) <= bound(torch.float32)
+
+
+@pytest.fixture
+def bfloat16_allowed() -> Iterator[None]:
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("bfloat16_allowed")
+def test_no_product_is_narrow_where_torch_may_make_it_narrower() -> None:
+    """A CPU with AMX makes it in bfloat16 then."""
+    G = from_spectrum(130, 400, decades(130, 100))
+    exact = svd_cut(G, 1e-6)
+    for precision in ("exact", "fast"):
+        assert distance(polar(G, precision=precision), exact) < 1e-6
+    assert "float32" not in explain(G) + explain(G, precision="fast")
 
 
 def test_large_matrices_of_a_batch_are_those_alone() -> None:

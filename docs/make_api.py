@@ -36,8 +36,8 @@ code by `make api`.
 In signatures: a `Transform` is any of the transforms and filters below, or a subclass of your own of
 `egalitarian.transforms.MatrixTransform` with `__call__(self, G, site)`, a matrix or a stack of them in and out; a
 `Selector` is a name pattern, a module, a module type or a parameter; a `Precision` a torch dtype or `'tf32'`; a `Mode`
-`'exact'` or `'fast'`; a `Method` `'auto'`, `'products'`, `'eigh'` or `'svd'`; `OnNonfinite` `'keep'` or `'raise'`;
-`Groups` a list of parameter groups.
+`'exact'` or `'fast'`; a `Method` `'auto'`, `'products'`, `'eigh'`, `'inverses'` or `'svd'`; `OnNonfinite` `'keep'` or
+`'raise'`; `Groups` a list of parameter groups.
 
 """
 

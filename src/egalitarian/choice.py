@@ -20,6 +20,9 @@ FAST_RTOL = 3e-4
 FAST_CUT = 5e-4
 """The largest cut-off that fast products and inverses may leave out: what is below it they make weak by themselves."""
 
+ALONE = 128
+"""From this short side on a CPU takes matrices one by one: what it works on stays near, and each product can be narrow."""
+
 INVERSES_FROM = 64
 """The short side from which inverses are clearly faster on a CPU than eigenvectors, in a batch, too."""
 
@@ -42,7 +45,7 @@ def choose_method(
     device: torch.device | None = None,
     short: int = 1,
 ) -> Way:
-    """The documented rule behind `method="auto"`; a method asked for by name is never replaced."""
+    """The documented rule behind `method="auto"`; a method asked for by name is taken (by inverses: what they are for)."""
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; 'auto' chooses for you")
     if precision not in get_args(Mode):
@@ -72,9 +75,11 @@ def choose_method(
     return "products" if short <= SLOW_CARD_PRODUCTS or full_rate(device) else "eigh"
 
 
-def mode_of(method: str, precision: Mode, rtol: float) -> Mode:
-    """The precision that is worked in: fast products have no cut-off, so where one matters they are exact."""
-    return "exact" if method == "products" and rtol > FAST_CUT else precision
+def mode_of(method: Way, precision: Mode, rtol: float, short: int) -> Mode:
+    """The precision that is worked in: fast products have no cut-off, so where one matters they are exact; and so are
+    eigenvectors of small matrices, where nothing is faster."""
+    exact = rtol > FAST_CUT if method == "products" else method == "eigh" and short < ALONE and rtol >= GRAM_RTOL
+    return "exact" if exact else precision
 
 
 def traced(G: torch.Tensor) -> bool:

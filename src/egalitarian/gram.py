@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 PARTS = 3
-"""Of the rows: each meets itself and those after it, so a third of the work is saved."""
+"""Of the rows: each meets itself and those after it, which is two thirds of the arithmetic."""
 BAND = 256
 """Columns that are made wider at a time."""
 

@@ -3,10 +3,10 @@
 With K = A Aᵀ / u (the short side in front, u at least its largest eigenvalue) the singular values x in [l, 1] go through
 
     first    x <- x (a + b x²) / (1 + c x²)                takes [l, 1] to [l', 1] (`minimax.rationals`)
-    last     x <- x (p + q / (1 + c x²) + r x² + s x⁴)     the closest to 1 on [l', 1]
+    last     x <- x (p + q / (1 + d x²) + r x² + s x⁴)     the closest to 1 on [l', 1]
 
-on the Gram matrix: each is an inverse, and what stands beside it costs nothing but the term in s, which is left out where
-it can be. The inverse root that comes of it is applied to A once.
+on the Gram matrix. Each is an inverse; a product makes K' of the first, another joins the two, and the term in s is one
+more, left out where it can be; that in r costs nothing. The inverse root that comes of it is applied to A once.
 
 A Gram matrix in float32 has forgotten weak directions that are many. How much that matters is estimated at the end, and a
 matrix for which it matters is refused.
@@ -33,7 +33,7 @@ NOISE = 2e-7
 LONG = 20_000
 """Columns from which on it errs more, by the root of their number."""
 BLUR = 3e-3
-"""What that may add to the error of a direction in the (root) mean."""
+"""What that may add to the root mean square error of the directions."""
 SMALLEST, LARGEST = 1e-16, 1e18
 """Norms of a Gram matrix whose squares, and all that matters of it, are in the range of float32."""
 PROBES = 8
@@ -54,17 +54,17 @@ class Steps(NamedTuple):
 
 
 def polar_by_inverses(G: Tensor) -> Tensor | None:
-    """U Vᵀ of a float32 matrix to 1e-2, in the mean over the directions above 1e-3 of the largest; weaker ones are weaker.
+    """U Vᵀ of a float32 matrix to 1e-2, root mean square over the directions above 1e-3 of the largest; weaker ones weaker.
 
-    None where that cannot be promised: too many weak directions beside strong ones, or nothing but zeros, or numbers that
-    are not finite.
+    None where that cannot be promised: too many weak directions beside strong ones, thousands that are all alike, nothing
+    but zeros, or numbers that are not finite.
     """
     tall = G.shape[0] > G.shape[1]
     K = gram(G.mT if tall else G)
     rows = torch.linalg.vector_norm(K, dim=1)
     norm = math.sqrt(_square(rows))
     if not SMALLEST < norm < LARGEST:
-        X = _scaled(G)
+        X = _near_one(G)
         return None if X is None else polar_by_inverses(X)
     steps = steps_down_to(_lower_end(K, norm))
     if steps is None:
@@ -76,7 +76,7 @@ def polar_by_inverses(G: Tensor) -> Tensor | None:
     return G @ M if tall else M @ G
 
 
-def _scaled(G: Tensor) -> Tensor | None:
+def _near_one(G: Tensor) -> Tensor | None:
     """G times a power of two, so that its largest number is near 1; None where there is none such."""
     largest = float(G.abs().amax()) if G.numel() else 0.0
     return times_two_to(-math.frexp(largest)[1], G) if 0 < largest < math.inf else None

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from egalitarian.checks import check_integer, check_number, check_share
 from egalitarian.choice import (
+    ALONE,
     COARSE,
     FAST_RTOL,
     GRAM_RTOL,
@@ -29,7 +30,7 @@ from egalitarian.choice import (
 from egalitarian.inverses import polar_by_inverses
 from egalitarian.products import LARGE, lowrank_by_products
 from egalitarian.sketches import gaussian
-from egalitarian.ways import ALONE, NARROW_ASPECT, WAYS, above_cut, may_be_float32, may_look, recombine
+from egalitarian.ways import NARROW_ASPECT, WAYS, above_cut, may_be_float32, may_look, recombine
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -64,9 +65,10 @@ def polar(
             synchronisation, so it goes into a CUDA graph; the cut-off is right to a factor of three), `"eigh"` (the Gram
             matrix's eigenvectors), `"inverses"` (fast, on a CPU: two inverses and a few products, in float32), `"svd"` (the
             reference: a float64 SVD), or `"auto"`, which `explain` tells.
-        precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2, in the mean
-            over the directions above 1e-3 of the largest; weaker ones may come out weaker. Where the cut-off is among those
-            (bfloat16, float16, TF32), products are exact, since the fast ones have none.
+        precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2, root
+            mean square over the directions above 1e-3 of the largest; weaker ones may come out weaker. Where the cut-off is
+            among those (bfloat16, float16, TF32), products are exact, since the fast ones have none. Exact also on a
+            CPU for a short side below 64, where nothing is faster, and there under `vmap`, compiling and tracing.
         rtol: the relative cut-off; by default what G's dtype leaves as rounding noise (`egalitarian.kernels.RTOL`).
             Under autocast that is not G's dtype: see `Polar(compute=...)`.
         floor: an *absolute* bound from below on the singular values, as the authors have it: directions weaker than
@@ -85,33 +87,36 @@ def polar(
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
     chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=min(G.shape[-2:]))
-    precision = mode_of(chosen, precision, rtol)
-    kernel = WAYS[chosen, precision]
-
-    def factor(X: Tensor, scale: Tensor) -> Tensor:
-        return kernel(X, rtol, None if floor is None else floor / scale)
-
+    if chosen == "inverses" and not may_be_float32(G):
+        chosen = "eigh"
+    precision = mode_of(chosen, precision, rtol, min(G.shape[-2:]))
     with torch.autocast(G.device.type, enabled=False):  # it would narrow what is narrow enough already
+        if chosen == "inverses" and G.numel():
+            return _by_inverses(G, rtol)
+        kernel = WAYS[chosen, precision]
         if chosen == "products" and G.dtype != torch.float64 and G.numel():
             return kernel(G, rtol, None).to(G.dtype)  # one number that is not finite makes all of its matrix NaN
-        if chosen == "inverses" and G.dtype == torch.float32 and G.numel() and may_be_float32(G):
-            return _by_inverses(G, rtol)
-        rough = precision == "fast" and chosen in ("eigh", "inverses")
-        return _contained(G, factor, torch.float32 if rough else torch.float64)
+
+        def factor(X: Tensor, scale: Tensor) -> Tensor:
+            return kernel(X, rtol, None if floor is None else floor / scale)
+
+        return _contained(G, factor, torch.float32 if (chosen, precision) == ("eigh", "fast") else torch.float64)
 
 
 def _by_inverses(G: Tensor, rtol: float) -> Tensor:
-    """They mind neither scale nor what is not finite; eigenvectors, for what inverses are not for, do."""
-    matrices = G.reshape(-1, *G.shape[-2:])
+    """Matrix by matrix; those that inverses refuse, among them what is not finite, by eigenvectors."""
+    X = G if G.dtype == torch.float32 else _scaled(G, largest_entry(G).to(torch.float64), torch.float32)[0].float()
+    matrices = X.reshape(-1, *X.shape[-2:])
     found = [polar_by_inverses(matrix) for matrix in matrices]
     refused = [place for place, P in enumerate(found) if P is None]
     if refused:
         rest = matrices if len(refused) == len(found) else matrices[refused]
-        rest = _contained(rest, lambda X, scale: WAYS["eigh", "fast"](X, rtol, None), torch.float32)
+        mode = mode_of("eigh", "fast", rtol, min(G.shape[-2:]))
+        rest = _contained(rest, lambda X, scale: WAYS["eigh", mode](X, rtol, None), torch.float32)
         for place, P in zip(refused, rest, strict=True):
             found[place] = P
     done = [P for P in found if P is not None]
-    return done[0] if G.ndim == 2 else torch.stack(done).reshape(G.shape)
+    return (done[0] if G.ndim == 2 else torch.stack(done).reshape(G.shape)).to(G.dtype)
 
 
 def explain(
@@ -145,7 +150,9 @@ def explain(
         why = "a GPU with fast float64"
     else:
         why = f"a GPU with slow float64, short side {'at most' if chosen == 'products' else 'above'} {SLOW_CARD_PRODUCTS}"
-    precision = mode_of(chosen, precision, rtol)
+    if chosen == "inverses" and not may_be_float32(G):
+        chosen, why = "eigh", f"{why}; inverses need float32 and its values"
+    precision = mode_of(chosen, precision, rtol, short)
     gram = f"Gram matrix {short} x {short}"
     steps = "Cholesky steps" if short >= LARGE else "quintics"
     alone = may_be_float32(G) and short >= ALONE
@@ -159,7 +166,7 @@ def explain(
         ("eigh", "fast"): f"{gram} {rough}; cut-off {max(rtol, FAST_RTOL):g}",
         ("products", "exact"): f"{gram} in float64, {steps}, sharp cut-off {rtol:g}",
         ("products", "fast"): f"{gram} in float64, {steps}, then half precision; no cut-off",
-        ("inverses", "fast"): f"{gram} {inverses}" if may_be_float32(G) else f"{gram} {rough}",
+        ("inverses", "fast"): f"{gram} {inverses}",
     }
     return f"{chosen}: {ways[chosen, precision]} ({why})"
 

@@ -1,20 +1,22 @@
 """The ways to the polar factor of a matrix that has been scaled and is finite, or may spread what is not: by SVD, by the
-eigenvectors of the Gram matrix, by products, by inverses. `kernels.polar` chooses among them.
+eigenvectors of the Gram matrix, by products. `kernels.polar` chooses among them, and inverses.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from egalitarian.choice import FAST_RTOL, Method, Mode, traced
+from egalitarian.choice import ALONE, FAST_RTOL, Method, Mode, traced
 from egalitarian.gram import gram, upper_gram
-from egalitarian.inverses import polar_by_inverses, times_two_to
+from egalitarian.inverses import times_two_to
 from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
+from egalitarian.sketches import gaussian
 
 STRONG = 0.05
 """Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""
@@ -25,8 +27,6 @@ NARROW_ABOVE, NARROW_ASPECT, NARROW_BAND = 9e-4, 2.5, 16
 so many terms at a time errs less than a float32 SVD. (Of a square matrix an SVD errs little, however weak a direction.)"""
 LIVE = 0.1
 """Columns smaller than this share of the mean do not make a matrix longer."""
-ALONE = 128
-"""From this short side on a CPU takes matrices one by one: what it works on stays near, and each product can be narrow."""
 
 
 def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
@@ -82,7 +82,7 @@ def _narrow_product(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """In float32 throughout; exact where float32 will not do, and where that takes no longer.
+    """In float32; in float64, with the same cut-off, where float32 will not do or the matrix is small.
 
     A float32 Gram matrix knows its strong directions well and its weak ones not at all. So these are taken by themselves:
     A's part in their span is small as a whole, and its own Gram matrix knows them.
@@ -122,18 +122,6 @@ def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return _short_side_in_front(X, fast_polar_by_products)
 
 
-def _by_inverses(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
-    """Eigenvectors for what inverses are not for, and where float32 will not do."""
-    if not may_be_float32(X):
-        return _by_rough_eigh(X, rtol, floor)
-
-    def of(matrix: Tensor) -> Tensor:
-        P = polar_by_inverses(matrix.to(torch.float32))
-        return _by_rough_eigh(matrix, rtol, None) if P is None else P
-
-    return one_by_one(of, X)
-
-
 def _alone(X: Tensor) -> bool:
     return min(X.shape[-2:]) >= ALONE and may_be_float32(X)
 
@@ -147,10 +135,18 @@ def float32_is_whole() -> bool:
     """Whether a CPU makes float32 products in float32: `torch.set_float32_matmul_precision` may have allowed it less."""
     mkldnn: Any = torch.backends.mkldnn
     for place in (mkldnn.matmul, mkldnn, torch.backends):
-        allowed = place.fp32_precision
+        allowed = getattr(place, "fp32_precision", "none")
         if allowed != "none":
-            return bool(allowed == "ieee")
+            return allowed == "ieee" or _is_whole_under(allowed)
     return True
+
+
+@lru_cache
+def _is_whole_under(allowed: str) -> bool:
+    """Tried once: what is allowed need not be done, and is not on most CPUs."""
+    A = gaussian(192, 512, 0, torch.device("cpu"))
+    exact, narrow = A @ A.mT, A.float() @ A.float().mT
+    return bool(torch.linalg.matrix_norm(narrow - exact) < 3e-7 * torch.linalg.matrix_norm(exact))
 
 
 def one_by_one(of: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
@@ -183,7 +179,6 @@ WAYS: dict[tuple[Method, Mode], Callable[[Tensor, float, Tensor | None], Tensor]
     ("eigh", "fast"): _by_rough_eigh,
     ("products", "exact"): _by_products,
     ("products", "fast"): _by_rough_products,
-    ("inverses", "fast"): _by_inverses,
 }
 
 

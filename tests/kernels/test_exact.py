@@ -29,7 +29,7 @@ from spectra import (
 )
 from torch import Tensor
 
-from egalitarian import explain, polar
+from egalitarian import explain, polar, ways
 from egalitarian.kernels import RTOL
 
 ROUNDING = 1e-14
@@ -184,7 +184,8 @@ def test_the_smallest_numbers_there_are_do_no_harm() -> None:
 
 
 @pytest.fixture
-def bfloat16_allowed() -> Iterator[None]:
+def bfloat16_allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(ways, "_is_whole_under", lambda allowed: False)
     torch.set_float32_matmul_precision("medium")
     yield
     torch.set_float32_matmul_precision("highest")
@@ -197,7 +198,16 @@ def test_no_product_is_narrow_where_torch_may_make_it_narrower() -> None:
     exact = svd_cut(G, 1e-6)
     for precision in ("exact", "fast"):
         assert distance(polar(G, precision=precision), exact) < 1e-6
-    assert "float32" not in explain(G) + explain(G, precision="fast")
+    assert "last product" not in explain(G)
+    assert explain(G, precision="fast").startswith(
+        "eigh: Gram matrix 130 x 130 in float64 and its eigenvectors; cut-off 0.0003"
+    )
+
+
+def test_what_torch_may_but_does_not_make_narrower_is_float32() -> None:
+    """`highest`, and what a CPU without AMX makes of the others."""
+    assert ways.float32_is_whole()
+    assert ways._is_whole_under("ieee")
 
 
 def test_large_matrices_of_a_batch_are_those_alone() -> None:

@@ -134,7 +134,7 @@ def test_it_compiles_in_one_piece(method: str) -> None:
         ({}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)"),
         (
             {"precision": "fast"},
-            "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors; cut-off 0.0003 (a CPU)",
+            "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)",
         ),
         ({"method": "products"}, "products: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (asked for)"),
         ({"rtol": 1e-9}, "svd: float64 SVD, cut-off 1e-09 (a cut-off below 5e-07 is beyond a Gram matrix)"),

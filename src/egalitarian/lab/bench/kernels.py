@@ -144,10 +144,10 @@ THEME = Theme(
         f"One matrix, or a batch of them, in float32, singular values log-spaced. ratio: how many times faster than "
         f"`{BASELINE}`, (U / s)(Uᵀ G). graph: inside a CUDA graph, beside the baseline's plain time. error: "
         f"|P - U Vᵀ| / sqrt(r) against the float64 SVD, for condition numbers 1e3 (also that of the times) and 1e4; of a "
-        f"batch, the largest. `fast` promises 1e-2, in the mean over the directions above 1e-3 of the largest; the error "
+        f"batch, the largest. `fast` promises 1e-2, root mean square over directions above 1e-3 of the largest; the error "
         f"here has the others in it, too. The randomized ways and the column norm are no polar factors, nor mean to be. "
-        f"the default: what `polar` takes of itself for this shape and device. On a CPU a turn is {BLOCK_MS:.0f} ms of "
-        f"calls, and products are left out above a million entries."
+        f"the default: what `polar` takes of itself for this shape and device. On a CPU a turn is up to {BLOCK_MS:.0f} ms "
+        f"of calls, and products are left out above a million entries."
     ),
     groups="shape",
     columns=(

@@ -21,7 +21,7 @@ FAST_CUT = 5e-4
 """The largest cut-off that fast products and inverses may leave out: what is below it they make weak by themselves."""
 
 ALONE = 128
-"""From this short side on a CPU takes matrices one by one: what it works on stays near, and each product can be narrow."""
+"""From this short side on a CPU takes matrices one by one: what it works on stays near."""
 
 INVERSES_FROM = 64
 """The short side from which inverses are clearly faster on a CPU than eigenvectors, in a batch, too."""

@@ -79,12 +79,10 @@ def polar_by_inverses(G: Tensor) -> Tensor | None:
 def _near_one(G: Tensor) -> Tensor | None:
     """G times a power of two, so that its largest number is near 1; None where there is none such."""
     largest = float(G.abs().amax()) if G.numel() else 0.0
-    return times_two_to(-math.frexp(largest)[1], G) if 0 < largest < math.inf else None
-
-
-def times_two_to(power: int, G: Tensor) -> Tensor:
-    """2^power G, where the power alone may be beyond float32."""
-    return G * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)
+    if not 0 < largest < math.inf:
+        return None
+    power = -math.frexp(largest)[1]
+    return G * 2.0 ** (power // 2) * 2.0 ** (power - power // 2)  # the power as a whole may be beyond float32
 
 
 def _inverse_root(K: Tensor, norm: float, steps: Steps) -> Tensor:

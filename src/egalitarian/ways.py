@@ -14,7 +14,6 @@ from torch import Tensor
 
 from egalitarian.choice import ALONE, FAST_RTOL, Method, Mode, traced
 from egalitarian.gram import gram, upper_gram
-from egalitarian.inverses import times_two_to
 from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
 from egalitarian.sketches import gaussian
 
@@ -22,11 +21,8 @@ STRONG = 0.05
 """Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""
 REFINE_BELOW = 1e-4
 """Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
-NARROW_ABOVE, NARROW_ASPECT, NARROW_BAND = 9e-4, 2.5, 16
-"""Where no direction is weaker than this, and the matrix so many times as long as wide, a last product in float32 that sums
-so many terms at a time errs less than a float32 SVD. (Of a square matrix an SVD errs little, however weak a direction.)"""
-LIVE = 0.1
-"""Columns smaller than this share of the mean do not make a matrix longer."""
+BAND = 128
+"""Of the long side, in float64 at a time: what is larger the system would take back, and give anew, every time."""
 
 
 def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
@@ -41,10 +37,8 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     tall = X.shape[-2] > X.shape[-1]
     A = X.mT if tall else X  # the short side in front
     squares, Q = _left(A, torch.float64)
-    if alone and X.dtype != torch.float64:
-        narrow = _narrow_polar(A, squares, Q, rtol)
-        if narrow is not None:
-            return narrow.mT if tall else narrow
+    if alone and X.dtype != torch.float64 and float(squares[0]) > max(REFINE_BELOW, rtol) ** 2 * float(squares[-1]):
+        return _applied(gram(Q * squares.pow(-0.25)), X)  # every direction is kept, and none is rough
     S = _root(squares)
     inverse = torch.where(above_cut(S, rtol), 1 / S, 0)
     P = recombine(Q, inverse, Q.mT) @ A.to(torch.float64)
@@ -58,26 +52,15 @@ def _by_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     return P.mT if tall else P
 
 
-def _narrow_polar(A: Tensor, squares: Tensor, Q: Tensor, rtol: float) -> Tensor | None:
-    """U Vᵀ, the last product in float32; None where a direction is weak, let alone cut, or columns are too few."""
-    wanted = NARROW_ASPECT * len(A)
-    if A.shape[1] < wanted or float(squares[0]) <= max(NARROW_ABOVE, rtol) ** 2 * float(squares[-1]):
-        return None
-    A, power = A.float(), -math.frexp(float(squares[-1]))[1] // 2
-    if abs(power) > 40:  # near an end of the range of float32
-        A, squares = times_two_to(power, A), squares * 4.0**power
-    sizes = A.abs().sum(0)
-    if int((sizes > LIVE * sizes.mean()).sum()) < wanted:
-        return None
-    return _narrow_product(gram(Q * squares.pow(-0.25)).float(), A)
-
-
-def _narrow_product(A: Tensor, B: Tensor) -> Tensor:
-    """A B, a band of A's columns after the other: their sums round less than one long one."""
-    P = A[:, :NARROW_BAND] @ B[:NARROW_BAND]
-    for start in range(NARROW_BAND, len(B), NARROW_BAND):
-        band = slice(start, start + NARROW_BAND)
-        P.addmm_(A[:, band], B[band])
+def _applied(M: Tensor, X: Tensor) -> Tensor:
+    """M X, or X M where that fits, in float32, made of products in float64."""
+    P = torch.empty_like(X, dtype=torch.float32)
+    for start in range(0, max(X.shape), BAND):
+        band = slice(start, start + BAND)
+        if len(M) == len(X):
+            P[:, band] = M @ X[:, band].to(torch.float64)
+        else:
+            P[band] = X[band].to(torch.float64) @ M
     return P
 
 
@@ -87,7 +70,7 @@ def _by_rough_eigh(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
     A float32 Gram matrix knows its strong directions well and its weak ones not at all. So these are taken by themselves:
     A's part in their span is small as a whole, and its own Gram matrix knows them.
     """
-    if not _alone(X):
+    if not (_alone(X) and float32_is_whole()):
         return _by_eigh(X, max(rtol, FAST_RTOL), floor)
     if X.ndim > 2:
         return one_by_one(lambda matrix: _by_rough_eigh(matrix, rtol, None), X)
@@ -123,7 +106,7 @@ def _by_rough_products(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:
 
 
 def _alone(X: Tensor) -> bool:
-    return min(X.shape[-2:]) >= ALONE and may_be_float32(X)
+    return min(X.shape[-2:]) >= ALONE and may_look(X)
 
 
 def may_be_float32(X: Tensor) -> bool:

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "resident": {"choice", "resident_triton"},
     "resident_triton": set(),
     "choice": set(),
-    "ways": {"choice", "gram", "inverses", "products", "sketches"},
+    "ways": {"choice", "gram", "products", "sketches"},
     "kernels": {"checks", "choice", "inverses", "products", "ways", "sketches"},
     "until": {"checks"},
     "spectrum": {"kernels"},

@@ -7,7 +7,7 @@ from torch import Tensor
 
 PARTS = 3
 """Of the rows: each meets itself and those after it, which is two thirds of the arithmetic."""
-BAND = 256
+BAND = 128
 """Columns that are made wider at a time."""
 
 

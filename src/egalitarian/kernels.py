@@ -87,11 +87,11 @@ def polar(
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
     chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=min(G.shape[-2:]))
-    if chosen == "inverses" and not may_be_float32(G):
+    if chosen == "inverses" and not (G.numel() and may_be_float32(G)):
         chosen = "eigh"
     precision = mode_of(chosen, precision, rtol, min(G.shape[-2:]))
     with torch.autocast(G.device.type, enabled=False):  # it would narrow what is narrow enough already
-        if chosen == "inverses" and G.numel():
+        if chosen == "inverses":
             return _by_inverses(G, rtol)
         kernel = WAYS[chosen, precision]
         if chosen == "products" and G.dtype != torch.float64 and G.numel():

@@ -192,6 +192,12 @@ def test_every_matrix_of_a_batch_is_its_own() -> None:
     assert torch.equal(polar(G.reshape(2, 3, 70, 80), precision="fast").reshape(G.shape).nan_to_num(), P.nan_to_num())
 
 
+@pytest.mark.parametrize("shape", [(0, 70, 90), (2, 0, 70, 90), (0, 90), (70, 0)])
+@pytest.mark.parametrize("method", ["auto", "inverses"])
+def test_empty_stays_empty(method: str, shape: tuple[int, ...]) -> None:
+    assert polar(torch.ones(shape), method=method, precision="fast").shape == shape
+
+
 @pytest.mark.parametrize("power", [-110, -20, -3, 1, 15, 120])
 def test_a_power_of_two_changes_no_bit(power: int) -> None:
     G = from_spectrum(70, 90, decades(70, 300))

@@ -87,9 +87,10 @@ def say_toy(console: Console, report: ToyReport) -> None:
         printed, corrected = f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}"
         made.add_row("  " + escape(row.claim), printed, corrected, style=None if row.verdict == "holds" else "yellow")
     put(console, made)
-    held, points = sum(row.printed_holds for row in report.summary), sum(row.points for row in report.summary)
+    printed = report.printed
     console.print(
-        f"Of {points} values {held} hold as printed, {sum(row.corrected_holds for row in report.summary)} as corrected."
+        f"Of {printed.total()} claims {printed['hold']} hold as printed, {printed['in part']} in part, "
+        f"{printed['fail']} fail; corrected, {report.corrected} hold."
     )
     console.print("[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md explains each.[/dim]")
     for path in report.files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,6 +38,21 @@ class ToyReport:
     @property
     def files(self) -> list[Path]:
         return [*self.figures, self.table]
+
+    @property
+    def printed(self) -> Counter[str]:
+        """Claims by whether they hold as printed: at all points of their grid, `in part`, or at none (`fail`)."""
+        held: dict[str, list[bool]] = {}
+        for row in self.claims:
+            held.setdefault(row.claim, []).append(row.verdict == "holds")
+        return Counter("hold" if all(each) else "in part" if any(each) else "fail" for each in held.values())
+
+    @property
+    def corrected(self) -> int:
+        """Claims that hold as corrected, at all points of their grid."""
+        return len(
+            {row.claim for row in self.summary} - {row.claim for row in self.summary if row.corrected_holds < row.points}
+        )
 
 
 def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list[Path]:

@@ -1,0 +1,63 @@
+"""Writes results/provisional/: a row per run and every epoch's accuracies of the points that are not yet tuned fairly.
+
+Reads stored runs and trains nothing. Train them first (two minutes on a GPU):
+
+    egalitarian run grokking --seeds 0-7
+    egalitarian run addition-97 multiplication-97 parity-3 -m adamw --seeds 0-7
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+from pathlib import Path
+
+from egalitarian.lab import catalog
+from egalitarian.lab.report.gather import gather
+from egalitarian.lab.report.provenance import run_record
+from egalitarian.lab.report.render import to_csv
+from egalitarian.lab.spec import Run
+from egalitarian.lab.store import Store
+
+FOLDER = Path(__file__).parents[1] / "results" / "provisional"
+POINTS = {
+    "grokking": ("sgd", "egd", "sgd-lr8", "egd-lr4", "adamw", "egd-both"),
+    "addition-97": ("adamw",),
+    "multiplication-97": ("adamw",),
+    "parity-3": ("adamw",),
+}
+SEEDS = range(8)
+MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the stored runs")
+    store = Store(parser.parse_args().runs)
+    FOLDER.mkdir(exist_ok=True)
+    found = gather(store, tuple(POINTS))
+    kept = [run for run in found.runs if run.method in POINTS[run.experiment] and run.seed in SEEDS]
+    wanted = sum(len(methods) for methods in POINTS.values()) * len(SEEDS)
+    if len(kept) != wanted:
+        raise SystemExit(f"{wanted} runs must be stored, got {len(kept)}; train them as this file says")
+    (FOLDER / "summary.csv").write_text(to_csv([run_record(run) for run in kept]), encoding="utf-8")
+    lines = io.StringIO()
+    table = csv.writer(lines, lineterminator="\n")
+    table.writerow(["experiment", "method", "seed", "epoch", *MEASURES])
+    for name, methods in POINTS.items():
+        experiment = catalog.load(name)
+        for method in methods:
+            for seed in SEEDS:
+                for record in store.find(Run(experiment, method, seed)).records():
+                    if "snapshot" not in record:
+                        row = [f"{record[measure]:.5g}" for measure in MEASURES]
+                        table.writerow([name, method, seed, record["epoch"], *row])
+    data = gzip.compress(lines.getvalue().encode(), mtime=0)
+    (FOLDER / "curves.csv.gz").write_bytes(data)
+    print(f"{len(kept)} runs, {len(data) / 1e6:.2f} MB of curves")
+
+
+if __name__ == "__main__":
+    main()

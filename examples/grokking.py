@@ -73,9 +73,9 @@ def egd_decay_after(model: nn.Sequential) -> Method:
 
 METHODS: dict[str, Callable[[nn.Sequential], Method]] = {
     "SGD, as in the paper": sgd(0.7, 1e-4),
-    "SGD, tuned": sgd(5.0, 1e-3),
+    "SGD, lr 5": sgd(5.0, 1e-3),
     "EGD, as in the paper": egd_decay_before,
-    "EGD, decay after, tuned": egd_decay_after,
+    "EGD, decay after, lr 3": egd_decay_after,
 }
 
 
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--all", action="store_true", help="SGD, too: minutes")
     options = parser.parse_args()
-    methods = list(METHODS) if options.all else ["EGD, as in the paper", "EGD, decay after, tuned"]
+    methods = list(METHODS) if options.all else ["EGD, as in the paper", "EGD, decay after, lr 3"]
     runs = {}
     for method in methods:
         runs[method] = [

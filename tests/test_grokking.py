@@ -13,7 +13,7 @@ import egalitarian as eg
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import grokking
 
-DECAY_AFTER = "EGD, decay after, tuned"
+DECAY_AFTER = "EGD, decay after, lr 3"
 
 
 def test_decay_after_groks_and_stays() -> None:

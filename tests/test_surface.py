@@ -32,7 +32,7 @@ SIGNATURES = {
     "LowRankPolar": (
         "(rank, cap=False, *, compute=None, rtol=None, iterations=2, oversample=0, seed=0, fixed=False, share=None)"
     ),
-    "NeuronNorm": "(floor=0.01)",
+    "RowNorm": "(floor=0.01)",
     "Natural": "(*, compute=None, rtol=None)",
     "GrokfastEMA": "(alpha=0.98, lamb=2.0, *, plan=None)",
     "GrokfastMA": "(window=100, lamb=5.0, warmup=True, *, plan=None)",

@@ -9,7 +9,8 @@ from egalitarian.plan import Plan
 from egalitarian.select import matrices
 from egalitarian.sketches import Sketches
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import LowRankPolar, Natural, NeuronNorm, Polar
+from egalitarian.transforms import RENAMED as _RENAMED
+from egalitarian.transforms import LowRankPolar, Natural, Polar, RowNorm
 from egalitarian.until import Until
 
 __version__ = "0.1.0"
@@ -23,9 +24,9 @@ __all__ = [
     "LowRankPolar",
     "Momentum",
     "Natural",
-    "NeuronNorm",
     "Plan",
     "Polar",
+    "RowNorm",
     "Sketches",
     "Spectrum",
     "State",
@@ -39,3 +40,9 @@ __all__ = [
     "polar_lowrank",
     "spectrum",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in _RENAMED:
+        raise AttributeError(f"a transform must have its new name, got {name!r}; it is now called {_RENAMED[name]!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

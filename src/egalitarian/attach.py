@@ -24,7 +24,7 @@ from egalitarian.optim import EGD, refuse_differentiable
 from egalitarian.plan import Entry, Plan, annotate
 from egalitarian.roster import Group, Roster
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
+from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 from egalitarian.until import Switch, Until
 from egalitarian.watch import Watch, is_inner_step, who_is_stepping
 
@@ -218,7 +218,7 @@ class Attachment:
         missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
         if missing:
             raise ValueError(f"state_dict must come from an attachment, got one without {missing}")
-        if state_dict["transform"] != repr(self._chain):
+        if not is_of_chain(state_dict["transform"], self._chain):
             raise ValueError(
                 f"state_dict must be of the same transform {self._chain!r}, got {state_dict['transform']}; "
                 f"attach with that one"

@@ -1,4 +1,4 @@
-"""The maths, on matrices `(..., m, n)`: polar factor, randomized polar factor, row normalisation.
+"""The maths, on matrices `(..., m, n)`: polar factor, randomized polar factor, row norm.
 
 A kernel sees a tensor and returns a new one. It knows no parameter, no optimizer, no global random state.
 All of them are scale-aware, zero-safe and contain non-finite input: a matrix with a NaN or an Inf comes back
@@ -255,7 +255,7 @@ def _refuse_capture(device: torch.device) -> None:
 
 @torch.no_grad()
 def normalize(G: Tensor, *, floor: float = 0.01) -> Tensor:
-    """g / max(|g|, floor) for every row g of G: one scale per output unit (the paper's column normalisation).
+    """g / max(|g|, floor) for every row g of G: one scale per output unit (the paper's column norm).
 
     The paper holds weights as (in, out) and so speaks of columns; torch holds them as (out, in). Not scale-free: rows
     shorter than the absolute `floor` are divided by it. A non-finite row comes back as NaN and does not touch the others.

@@ -15,7 +15,7 @@ from egalitarian.apply import Settings, State, all_active, check_chain, gradient
 from egalitarian.checks import check_bool, check_number
 from egalitarian.plan import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.roster import Group, Roster
-from egalitarian.transforms import Polar, Transform, as_chain, uses_matrices
+from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 from egalitarian.watch import Watch, who_is_stepping
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks' wrapper: EGD's own step has one
@@ -212,12 +212,14 @@ class EGD(torch.optim.SGD):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for group in state_dict["param_groups"]:
-            if group.get("egd_transform", repr(self._chain)) != repr(self._chain):
+            if not is_of_chain(group.get("egd_transform", repr(self._chain)), self._chain):
                 raise ValueError(
                     f"state_dict must be of the same transform {self._chain!r}, got {group['egd_transform']}; "
                     f"construct EGD with that one"
                 )
         super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group["egd_transform"] = repr(self._chain)
         places = [place for group in state_dict["param_groups"] for place in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for place, parameter in zip(places, parameters, strict=True):

@@ -7,6 +7,7 @@ parameter and may keep a memory, which is handed in and out as plain tensors: no
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
@@ -22,6 +23,11 @@ from egalitarian.plan import Plan
 from egalitarian.sketches import Place, sketch_for
 
 Memory = dict[str, Tensor]
+
+
+RENAMED = {"NeuronNorm": "RowNorm"}
+"""Old names of transforms. A state that was saved under one is still loaded."""
+_OLD = re.compile(rf"\b({'|'.join(RENAMED)})(?=\()")
 
 
 class Site(NamedTuple):
@@ -217,8 +223,8 @@ class LowRankPolar(_CutOff):
 
 
 @dataclass(frozen=True, repr=False)
-class NeuronNorm(MatrixTransform, shares=True):
-    """g / max(|g|, floor) per output unit: the paper's column normalisation, its cheap stand-in for EGD.
+class RowNorm(MatrixTransform, shares=True):
+    """g / max(|g|, floor) for every row g, one per output unit: the paper's column norm, its cheap stand-in for EGD.
 
     Args:
         floor: rows of a smaller norm keep their proportion to it, so the result does depend on the gradient's scale.
@@ -291,3 +297,9 @@ def _plain(precision: Any) -> str:
 def beside(values: Tensor, tensor: Tensor) -> Tensor:
     """A scalar, or one value per stack element, shaped to broadcast against the tensor."""
     return values.reshape(values.shape + (1,) * (tensor.ndim - values.ndim))
+
+
+def is_of_chain(saved: Any, chain: Sequence[Transform]) -> bool:
+    """Whether what a state says of its transforms is this chain; it may say so in old names."""
+    shown = repr(chain)
+    return bool(saved == shown) or (isinstance(saved, str) and _OLD.sub(lambda name: RENAMED[name[0]], saved) == shown)

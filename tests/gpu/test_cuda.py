@@ -85,7 +85,7 @@ CHAINS: dict[str, Any] = {
     "polar": eg.Polar(),
     "lowrank": eg.LowRankPolar(3),
     "muon's order": [eg.Momentum(), eg.Polar()],
-    "grokfast": [eg.GrokfastMA(2), eg.GrokfastEMA(), eg.NeuronNorm()],
+    "grokfast": [eg.GrokfastMA(2), eg.GrokfastEMA(), eg.RowNorm()],
 }
 
 
@@ -147,7 +147,7 @@ def test_a_step_of_a_stack_does_not_synchronise() -> None:
     plan = eg.matrices(weights, include="w", stack=True)
     optimizer = torch.optim.SGD(weights.values(), lr=0.1, foreach=True)
     egd = eg.attach(
-        optimizer, plan, [eg.GrokfastEMA(), eg.NeuronNorm(), eg.Polar(), eg.Polar(precision="fast")], decay_before=0.1
+        optimizer, plan, [eg.GrokfastEMA(), eg.RowNorm(), eg.Polar(), eg.Polar(precision="fast")], decay_before=0.1
     )
     egd.off([False, True, False, False])
     for parameter in weights.values():
@@ -170,7 +170,7 @@ def equal_layers(count: int) -> tuple[nn.Sequential, eg.Plan]:
     return model, eg.matrices(model, head=None)
 
 
-@pytest.mark.parametrize("chain", [eg.Polar(), eg.NeuronNorm(), [eg.Momentum(), eg.Polar()]], ids=repr)
+@pytest.mark.parametrize("chain", [eg.Polar(), eg.RowNorm(), [eg.Momentum(), eg.Polar()]], ids=repr)
 def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

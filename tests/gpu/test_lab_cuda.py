@@ -20,7 +20,7 @@ from egalitarian.lab.sweep import sweep
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = ["task.modulus=11", "model.width=32", "training.batch=16", "training.precision=float64"]
-METHODS = ["sgd", "egd", "egd-outside", "column-norm", "natural", "muon", "grokfast-ema", "grokfast-ma", "egd-grokfast"]
+METHODS = ["sgd", "egd", "egd-after", "row-norm", "natural", "muon", "grokfast-ema", "grokfast-ma", "egd-grokfast"]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -46,7 +46,7 @@ def test_the_benchmark_runs_on_the_gpu_and_captures_what_it_can(tmp_path: Path) 
     (file,) = tmp_path.glob("kernels_*.json")
     rows = json.loads(file.read_text())["rows"]
     captured = {row["method"] for row in rows if row["graph_ms"] is not None}
-    assert {"products, exact", "products, fast", "column norm"} <= captured
+    assert {"products, exact", "products, fast", "row norm"} <= captured
     assert all("no graph" in row["note"] for row in rows if row["graph_ms"] is None)
     notes = [row["note"] for path in tmp_path.glob("*.json") for row in json.loads(path.read_text())["rows"]]
     assert not [note for note in notes if note.startswith("failed")]
@@ -72,8 +72,8 @@ KINDS = {
     "sgd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4)),
     "momentum": Method(title="", epochs=1, optim=Optim(lr=0.1, momentum=0.9, nesterov=True)),
     "egd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4), transform=(POLAR,), until=0.95),
-    "outside": Method(title="", epochs=1, decay="coupled", optim=Optim(lr=0.5, weight_decay=0.03), transform=(POLAR,)),
-    "column norm": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.NeuronNorm(floor=0.01),)),
+    "after": Method(title="", epochs=1, decay="after", optim=Optim(lr=0.5, weight_decay=0.03), transform=(POLAR,)),
+    "row norm": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.RowNorm(floor=0.01),)),
     "randomized": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.LowRankPolar(rank=6),), until=0.95),
     "one sketch": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.LowRankPolar(rank=6, fixed=True),)),
     "grokfast": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.GrokfastEMA(alpha=0.8, lamb=2.0),)),
@@ -81,7 +81,7 @@ KINDS = {
     "momentum, polar": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.Momentum(), POLAR), until=0.95),
     "muon": Method(title="", epochs=1, decay="decoupled", optim=Optim(), hidden=Optim(optimizer="muon", momentum=0.9)),
     **{
-        name: Method(title="", epochs=1, decay="decoupled" if name == "adamw" else "coupled", decayed="all", optim=optim)
+        name: Method(title="", epochs=1, decay="decoupled" if name == "adamw" else "after", decayed="all", optim=optim)
         for name, optim in {
             name: Optim(optimizer=name, lr=1e-2, weight_decay=0.1)  # type: ignore[arg-type]
             for name in ("adam", "adamw", "radam", "rmsprop")

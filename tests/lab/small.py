@@ -38,8 +38,8 @@ OPTIMS: dict[str, tuple[str, ...]] = {
     "sgd with momentum": ("optim.momentum=0.9", "optim.nesterov=true"),
     "adam": ("optim.optimizer=adam", "optim.lr=0.01"),
     "adamw": ("optim.optimizer=adamw", "optim.lr=0.01", "optim.weight_decay=0.5", "decay=decoupled"),
-    "radam": ("optim.optimizer=radam", "optim.lr=0.01", "decay=coupled"),
-    "rmsprop": ("optim.optimizer=rmsprop", "optim.lr=0.001", "optim.momentum=0.9", "decay=coupled"),
+    "radam": ("optim.optimizer=radam", "optim.lr=0.01", "decay=after"),
+    "rmsprop": ("optim.optimizer=rmsprop", "optim.lr=0.001", "optim.momentum=0.9", "decay=after"),
 }
 CHAINS = {
     "momentum then polar": 'transform=[{name="momentum",beta=0.9,nesterov=true},{name="polar"}]',

@@ -85,7 +85,7 @@ def test_the_kernels_theme_has_every_way_with_its_error(written: Path) -> None:
         "products, exact",
         "products, fast",
         "inverses, fast",
-        "column norm",
+        "row norm",
         "Muon's iteration",
     }
     assert ways | {kernels.BASELINE, "randomized, rank 12"} == set(rows)

@@ -1,4 +1,4 @@
-"""docs/lab.md: the task of one's own is real, the commands it names exist."""
+"""docs/lab.md: the task of one's own is real."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from egalitarian.lab import catalog
-from egalitarian.lab.cli import app
 from egalitarian.lab.progress import Stop
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import sweep
@@ -32,26 +31,7 @@ def test_a_task_of_ones_own_trains(written: Path) -> None:
     experiment = catalog.load(str(written / "majority.toml"))
     inputs, labels = experiment.task.build(3).train  # type: ignore[attr-defined]
     assert torch.equal(labels, torch.where(inputs.sum(1) > 0, 1.0, -1.0))
-    stop = Stop.of(experiment, "egd-outside", epochs=3)
-    (progress,) = sweep(experiment, "egd-outside", [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
+    stop = Stop.of(experiment, "egd-after", epochs=3)
+    (progress,) = sweep(experiment, "egd-after", [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
     assert progress.last is not None
     assert progress.last["test_accuracy"] > 0.7  # majority is easy
-
-
-@pytest.mark.parametrize("page", ["docs/lab.md", "docs/data.md", "docs/tuning.md", "README.md", "docs/errata.md"])
-def test_every_command_that_is_named_exists(page: str) -> None:
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    text = (ROOT / page).read_text()
-    named = re.findall(r"(?:^|`)egalitarian ([a-z]+)", text, re.MULTILINE)
-    assert named
-    assert set(named) <= commands
-
-
-@pytest.mark.parametrize(
-    "page",
-    ["docs/lab.md", "README.md", "docs/errata.md", "docs/method.md", "docs/layers.md", "docs/data.md", "docs/tuning.md"],
-)
-def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (ROOT / page).read_text()):
-        if "://" not in target:
-            assert (ROOT / page).parent.joinpath(target).exists(), target

@@ -40,7 +40,7 @@ def test_a_seed_in_company_is_the_seed_alone(name: str) -> None:
     assert at_any_time(experiment, method, [0, 1, 2, 3, 4], 6) < ROUNDING
 
 
-@pytest.mark.parametrize("method", ["sgd", "egd", "egd-rsvd-30", "column-norm", "egd-outside", "muon"])
+@pytest.mark.parametrize("method", ["sgd", "egd", "egd-rsvd-30", "row-norm", "egd-after", "muon"])
 @pytest.mark.parametrize("name", ["parity-3", "parity-4-hinge"])
 def test_a_seed_of_a_parity_is_the_seed_alone(name: str, method: str) -> None:
     assert at_any_time(small(name, DOUBLE), method, [7, 0, 3], 4) < ROUNDING

@@ -87,7 +87,7 @@ def test_what_a_process_did_not_store_is_told_of(tmp_path: Path, capsys: pytest.
 
 
 def test_a_final_run_takes_the_budget_that_is_named(tmp_path: Path) -> None:
-    asked = ["run", "parity-2", "-m", "egd-outside", "--set=measure.threshold=0.1", "--set=methods.egd-outside.epochs=4"]
+    asked = ["run", "parity-2", "-m", "egd-after", "--set=measure.threshold=0.1", "--set=methods.egd-after.epochs=4"]
     asked += ["--set=task.bits=6", "--set=model.width=8", "--seeds=0", "--device=cpu", "--past=0", "--runs", str(tmp_path)]
     for more, epochs in ((["--final"], 4), (["--final", "--epochs=9"], 9)):
         assert main([*asked, *more]) == 0
@@ -116,7 +116,7 @@ def test_a_failure_is_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_stop_is_passed_on_and_nothing_is_lost(tmp_path: Path) -> None:
-    asked = ["run", "addition-97", "-m", "sgd,egd,column-norm", *SMALL[:3], "--seeds=0", "--device=cpu", "--runs", "runs"]
+    asked = ["run", "addition-97", "-m", "sgd,egd,row-norm", *SMALL[:3], "--seeds=0", "--device=cpu", "--runs", "runs"]
     command = [sys.executable, "-m", "egalitarian", *asked, "--epochs", "100000", "--jobs", "2"]
     for stop, start in ((signal.SIGINT, command), (signal.SIGTERM, ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command])):
         with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

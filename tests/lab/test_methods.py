@@ -130,18 +130,18 @@ def test_decay_in_the_loss_is_the_librarys_decay_before() -> None:
     assert distance(trained(experiment, "egd", 4)[0], plain.state) < EXACT
 
 
-def test_coupled_decay_acts_after_the_transforms() -> None:
+def test_decay_after_acts_after_the_transforms() -> None:
     """W - lr (U Vᵀ + wd W): what attaching EGD to an SGD with weight decay does by itself."""
-    changes = (DOUBLE, "optim.weight_decay=0.003", "hidden.weight_decay=0.03", "decay=coupled")
-    experiment = small("addition-97", *changes, methods=("egd-outside",))
-    plain, lr = Plain(experiment), experiment.method("egd-outside").optim.lr
+    changes = (DOUBLE, "optim.weight_decay=0.003", "hidden.weight_decay=0.03", "decay=after")
+    experiment = small("addition-97", *changes, methods=("egd-after",))
+    plain, lr = Plain(experiment), experiment.method("egd-after").optim.lr
     W1, b1, W2 = plain.weights.values()
     groups = [{"params": [W1], "weight_decay": 0.03}, {"params": [b1]}, {"params": [W2], "weight_decay": 0.003}]
     optimizer = torch.optim.SGD(groups, lr=lr)
     eg.attach(optimizer, eg.matrices({"hidden.weight": W1}, include=["hidden.weight"]))
     for number in range(4):
         plain.epoch(number, optimizer.step)
-    assert distance(trained(experiment, "egd-outside", 4)[0], plain.state) < EXACT
+    assert distance(trained(experiment, "egd-after", 4)[0], plain.state) < EXACT
 
 
 def test_one_step_of_egd_by_hand() -> None:
@@ -161,7 +161,7 @@ def test_one_step_of_egd_by_hand() -> None:
     assert distance(parameters(ensemble)[0], expected) < EXACT
 
 
-@pytest.mark.parametrize("mode", ["loss", "coupled", "decoupled"])
+@pytest.mark.parametrize("mode", ["before", "after", "decoupled"])
 def test_plain_sgds_decay_is_the_same_wherever_it_enters(mode: str) -> None:
     experiment = small("addition-97", DOUBLE, "optim.weight_decay=0.01", f"decay={mode}", methods=("sgd",))
     loss = small("addition-97", DOUBLE, "optim.weight_decay=0.01", methods=("sgd",))
@@ -183,11 +183,11 @@ def test_a_stack_under_an_optimizer_of_torch_is_each_seed_under_it(name: str) ->
         options["momentum"] = method.optim.momentum
     if method.optim.nesterov:
         options["nesterov"] = True
-    outside = 0.0 if method.decay == "loss" else method.optim.weight_decay
-    groups = [{"params": [W1, W2], "weight_decay": outside}, {"params": [b1], "weight_decay": 0.0}]
+    after = 0.0 if method.decay == "before" else method.optim.weight_decay
+    groups = [{"params": [W1, W2], "weight_decay": after}, {"params": [b1], "weight_decay": 0.0}]
     optimizer = OPTIMIZERS[method.optim.optimizer](groups, **options)
     for number in range(4):
-        plain.epoch(number, optimizer.step, decay=method.optim.weight_decay - outside)
+        plain.epoch(number, optimizer.step, decay=method.optim.weight_decay - after)
     assert distance(found, plain.state) < EXACT
 
 
@@ -248,7 +248,7 @@ def test_muon_on_the_same_gradient_is_bitwise_torchs() -> None:
 
 def test_every_transform_of_the_settings_is_the_librarys() -> None:
     assert {kind.__name__: ours.__name__ for kind, ours in TRANSFORMS.items()} == {
-        name: name for name in ("Polar", "LowRankPolar", "NeuronNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA")
+        name: name for name in ("Polar", "LowRankPolar", "RowNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA")
     }
     assert set(Transform.kinds.values()) == set(TRANSFORMS)
     assert {*OPTIMIZERS, "muon"} == set(get_args(get_type_hints(Optim)["optimizer"]))
@@ -365,7 +365,7 @@ def test_auto_is_fast_in_float32_on_a_gpu_and_what_is_asked_for_stays(
 def test_learning_rates_rise_in_a_straight_line_and_go_on_where_they_were(kind: str) -> None:
     hidden = Optim(optimizer="muon", lr=0.3, momentum=0.9) if kind == "muon" else None
     optim = Optim(optimizer="sgd" if kind == "muon" else kind, lr=0.5)  # type: ignore[arg-type]
-    method = Method(title="", epochs=1, decay="decoupled" if kind == "muon" else "loss", optim=optim, hidden=hidden)
+    method = Method(title="", epochs=1, decay="decoupled" if kind == "muon" else "before", optim=optim, hidden=hidden)
     ensemble = Ensemble(small(), [0, 1], torch.device("cpu"))
     stepper = Stepper(method, ensemble.parameters, 4)
     seen = []

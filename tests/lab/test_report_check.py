@@ -35,10 +35,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         write_run(store, "addition-97", "egd-rsvd-128", seed, crossed)
     for seed, crossed in enumerate([100, 150, 200]):
         write_run(store, "addition-97", "egd-rsvd-64", seed, crossed)
-    write_run(store, "addition-97", "column-norm", 0, 300)
+    write_run(store, "addition-97", "row-norm", 0, 300)
     write_run(store, "addition-97", "sgd", 0, epochs=20)
     for seed in range(3):
-        write_run(store, "parity-4", "column-norm", seed)
+        write_run(store, "parity-4", "row-norm", seed)
         write_run(store, "parity-4", "egd-rsvd-40", seed, 60 + seed)
         write_run(store, "parity-4", "egd", seed)
         write_run(store, "parity-2", "egd", seed, (82, 78, 87)[seed])
@@ -60,10 +60,10 @@ def cell(verdicts: list[Verdict], experiment: str, method: str, measure: str = "
         ("addition-97", "egd", "inside", "inside the spread"),
         ("addition-97", "egd-rsvd-128", "outside", "outside: 7.3 % below the spread [150, 170]"),
         ("addition-97", "egd-rsvd-64", "outside", "outside: 18.5 % above the spread [100, 200]"),
-        ("addition-97", "column-norm", "too few seeds", "too few seeds: 1, at least 3 are needed"),
+        ("addition-97", "row-norm", "too few seeds", "too few seeds: 1, at least 3 are needed"),
         ("addition-97", "sgd", "unfinished", "unfinished: 1 of 1 seeds"),
         ("addition-79", "egd", "not run", "not run"),
-        ("parity-4", "column-norm", "inside", "inside the spread"),
+        ("parity-4", "row-norm", "inside", "inside the spread"),
         ("parity-4", "egd-rsvd-40", "known", "known: see docs/errata.md#one-run-per-cell (outside: 3 of 3 seeds pass)"),
         ("parity-4", "egd", "outside", "outside: none of 3 seeds passes within 1500 epochs"),
         ("parity-2", "egd", "outside", "outside: 25.3 % above the spread [78, 87]"),
@@ -197,7 +197,7 @@ def test_average_gains_are_judged_only_when_every_task_was_run(tmp_path: Path) -
     assert (after.kind, after.ours, after.n, after.passed) == ("outside", "20.0×", 3, 9)
     assert after.verdict.startswith("outside:")
     assert "above the spread" in after.verdict
-    assert cell(judged, "average", "column-norm", "gain in epochs").kind == "not run"
+    assert cell(judged, "average", "row-norm", "gain in epochs").kind == "not run"
 
 
 def test_the_text_read_literally_is_judged_apart_and_only_where_it_was_run(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_what_cannot_be_read_is_told_with_the_verdicts(tmp_path: Path) -> None:
 
 
 def test_headings_become_anchors() -> None:
-    assert anchor("Sparse parity, k = 4: column norm") == "sparse-parity-k--4-column-norm"
+    assert anchor("Sparse parity, k = 4: row norm") == "sparse-parity-k--4-row-norm"
 
 
 def test_in_words_counts_what_can_be_compared(verdicts: list[Verdict]) -> None:

@@ -35,7 +35,7 @@ from egalitarian.lab.report.trajectories import common_seed, draw_trajectories, 
 from egalitarian.lab.store import Store
 
 DRAWN = (draw_curves, draw_spectra, draw_distances, draw_trajectories)
-METHODS = ("sgd", "egd", "egd-outside")
+METHODS = ("sgd", "egd", "egd-after")
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_the_legend_lists_what_is_drawn_and_a_panel_says_what_it_lacks(draw: Cal
     found = gather(store, ["addition-79", "addition-97"])
     figure = draw(found, found.experiments, METHODS)
     assert legend_of(figure)[:2] == ["SGD", "EGD"]
-    assert not any("decay outside" in label for label in legend_of(figure))
+    assert not any("decay after" in label for label in legend_of(figure))
     if draw is not draw_spectra:  # that has a panel of its own for each method
         assert figure.axes[-2].get_xlabel().endswith("\nnot run:\nSGD")
         assert "not run" not in figure.axes[-1].get_xlabel()
@@ -234,7 +234,7 @@ def test_the_legend_lists_what_is_drawn_and_a_panel_says_what_it_lacks(draw: Cal
 
 @pytest.mark.parametrize("count", [3, 7, 12, 30])
 def test_methods_the_lab_does_not_know_differ_however_many(count: int) -> None:
-    methods = ["egd", "column-norm", *(f"own-{place}" for place in range(count))]
+    methods = ["egd", "row-norm", *(f"own-{place}" for place in range(count))]
     assert len({look(method, methods).colour for method in methods}) == len(methods)
     assert look("own-0", methods).marker != look("own-1", methods).marker
     alike = ["sgd", "adam", "adamw", "egd-rsvd-40", "egd-rsvd-128", *methods]
@@ -309,7 +309,7 @@ def test_slim_pictures_keep_the_colour_of_bands(tmp_path: Path) -> None:
 
 def test_spectra_are_of_the_first_methods_that_were_run(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    for method in ("egd-rsvd-64", "egd-outside", "column-norm", "egd-rsvd-128"):
+    for method in ("egd-rsvd-64", "egd-after", "row-norm", "egd-rsvd-128"):
         write_run(store, "addition-97", method, 0, 20)
     found = gather(store, ["addition-97"])
     figure = draw_spectra(found, found.experiments, tuple(found.experiments[0].methods))

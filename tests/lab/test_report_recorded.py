@@ -45,8 +45,8 @@ def test_runs_that_say_something_else_than_the_record_contradict_it(inside: Stor
 def test_what_is_known_is_outside_on_record(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for seed in range(3):
-        write_run(store, "parity-4", "column-norm", seed, 60)
-    entry = Entry(measure="epochs", verdict="outside", cells=("parity-4/column-norm",))
+        write_run(store, "parity-4", "row-norm", seed, 60)
+    entry = Entry(measure="epochs", verdict="outside", cells=("parity-4/row-norm",))
     (found,) = [one for one in check(store, ["parity-4"], Record(verdicts=(entry,))).verdicts if one.kind == "known"]
     assert (found.says, found.recorded, found.contradicts) == ("outside", "outside", False)
 
@@ -56,7 +56,7 @@ def test_cells_that_are_not_run_or_not_on_record_fail_only_if_strict(inside: Sto
         checked = check(inside, ["addition-97"], record)
         assert checked.ends_well()
         assert not checked.ends_well(strict=True)
-        assert {each.method for each in checked.open} >= {"sgd", "column-norm"}
+        assert {each.method for each in checked.open} >= {"sgd", "row-norm"}
     assert "egd" not in {each.method for each in check(inside, ["addition-97"], on_record("inside")).open}
 
 

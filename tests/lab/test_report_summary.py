@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         write_run(store, "addition-97", "egd", seed, 110 + seed, ms=2.0, together=4)
     for seed in range(4):
         write_run(store, "addition-97", "sgd", seed, 300)
-        write_run(store, "parity-4", "column-norm", seed, 60)
+        write_run(store, "parity-4", "row-norm", seed, 60)
     return store
 
 
@@ -61,7 +61,7 @@ def test_seeds_are_told_and_rows_with_too_few(seen: Overview) -> None:
 def test_every_cell_outside_has_its_reason(seen: Overview) -> None:
     reasons = {record["cell"]: (record["verdict"], record["why"]) for record in seen.cells.records}
     assert reasons["addition-97, sgd: epochs"] == ("outside: 1700 % above the spread [300, 300]", "not known")
-    told, why = reasons["parity-4, column-norm: epochs"]
+    told, why = reasons["parity-4, row-norm: epochs"]
     assert str(told).startswith("known: see docs/errata.md#one-run-per-cell")
     assert why == ""
     page = seen.markdown("The paper", "From 16 runs.")

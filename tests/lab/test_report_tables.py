@@ -30,11 +30,11 @@ def gathered(tmp_path_factory: pytest.TempPathFactory) -> Gathered:
         for seed, (sgd, egd) in enumerate([(100, 10), (200, 20), (300, None)]):
             write_run(store, experiment, "sgd", seed, sgd, ms=1.0)
             write_run(store, experiment, "egd", seed, egd, ms=5.0)
-    write_run(store, "addition-97", "egd-outside", 0, 4, ms=5.0, hardware="another")
+    write_run(store, "addition-97", "egd-after", 0, 4, ms=5.0, hardware="another")
     write_run(store, "addition-97", "egd-rsvd-64", 0, 40, ms=2.0)
     write_run(store, "addition-97", "egd-rsvd-128", 0, 25, ms=4.0)
     write_run(store, "addition-127", "egd", 0, 7)
-    write_run(store, "addition-97", "column-norm", 0, epochs=5)
+    write_run(store, "addition-97", "row-norm", 0, epochs=5)
     return gather(store)
 
 
@@ -60,7 +60,7 @@ def test_a_cell_says_paper_median_spread_passed_and_gain(contents: Contents, gat
 
 def test_an_experiment_beyond_the_paper_has_no_column_of_the_papers(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    write_run(store, "order", "egd-outside", 0, 4, ms=5.0)
+    write_run(store, "order", "egd-after", 0, 4, ms=5.0)
     gathered = gather(store)
     found = table(contents_for(gathered), gathered, "order")
     assert found.columns == ("method", "epochs: median (min–max)", "passed", "ms per epoch", "s to 95 %")
@@ -76,7 +76,7 @@ def test_times_carry_the_platform_they_are_from(contents: Contents, gathered: Ga
     assert re.fullmatch(rf"94\.4 / (4\.\d+|5\.?\d*) {letter}", ms)
     assert seconds.startswith("10.9 / 0.10")
     assert f"Our times, {letter}: NVIDIA H200, 4 seeds side by side" in found.notes
-    *_, other, _ = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside (lr 3)")
+    *_, other, _ = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay after (lr 3)")
     assert other[-1] != letter
 
 
@@ -88,11 +88,11 @@ def test_ours_stand_apart_and_what_is_not_run_is_said(contents: Contents, gather
         "Addition modulo 97: not in the paper, ours",
         "Addition modulo 127",
     ]
-    ours = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay outside (lr 3)")
+    ours = row(found, "Addition modulo 97: not in the paper, ours", "EGD, decay after (lr 3)")
     assert ours[1:5] == ("–", "4", "1/1", "– / 50.0×")
-    assert row(found, "Addition modulo 79", "column norm")[2:5] == ("not run", "–", "11.7× / –")
-    assert row(found, "Addition modulo 97", "column norm")[2:5] == ("> 5, unfinished", "0/1", "16.4× / –")
-    assert any(note.startswith("Ours that are not run on Addition modulo 97: SGD, better (lr 5);") for note in found.notes)
+    assert row(found, "Addition modulo 79", "row norm")[2:5] == ("not run", "–", "11.7× / –")
+    assert row(found, "Addition modulo 97", "row norm")[2:5] == ("> 5, unfinished", "0/1", "16.4× / –")
+    assert any(note.startswith("Ours that are not run on Addition modulo 97: SGD, lr 5;") for note in found.notes)
 
 
 def test_the_same_as_plain_numbers(contents: Contents, gathered: Gathered) -> None:
@@ -101,13 +101,13 @@ def test_the_same_as_plain_numbers(contents: Contents, gathered: Gathered) -> No
     egd = next(record for record in records if (record["experiment"], record["method"]) == ("addition-97", "egd"))
     expected = {"paper_epochs": "116", "median": "20", "min": "10", "max": ">1000", "n": "3", "passed": "2", "gain": "10"}
     assert {key: egd[key] for key in expected} == expected
-    assert {record["ours"] for record in records if record["method"] == "egd-outside"} == {"yes"}
+    assert {record["ours"] for record in records if record["method"] == "egd-after"} == {"yes"}
 
 
 def test_times_are_compared_only_on_the_same_platform(contents: Contents, gathered: Gathered) -> None:
     records = {(r["experiment"], r["method"]): r for r in table(contents, gathered, "table-2-addition").records}
     assert float(str(records["addition-97", "egd"]["gain_seconds"])) == pytest.approx(201 / 21 / 5, rel=0.05)
-    assert records["addition-97", "egd-outside"]["gain_seconds"] is None
+    assert records["addition-97", "egd-after"]["gain_seconds"] is None
 
 
 def test_the_average_gain_is_the_mean_over_tasks_of_ratios_of_medians(contents: Contents, gathered: Gathered) -> None:
@@ -125,7 +125,7 @@ def test_the_average_gain_is_the_mean_over_tasks_of_ratios_of_medians(contents: 
     assert (str(ranks.epochs), ranks.counted, ranks.spread) == ("8", {"addition-97": "egd-rsvd-128"}, None)
     assert ranks.seconds is not None
     assert ranks.seconds.value == pytest.approx(201 / 41 / 2, rel=0.05)  # rank 64 needs more epochs and less time
-    column = average_gain(gathered, plans["column-norm"], tasks)
+    column = average_gain(gathered, plans["row-norm"], tasks)
     assert column.epochs is None
     assert column.left_out["parity-4"] == "by definition"
     assert column.left_out["addition-97"] == "unfinished"
@@ -136,11 +136,11 @@ def test_a_gain_in_time_names_its_tasks_where_they_are_not_all_that_count(tmp_pa
     for name, place in (("addition-79", "another"), ("addition-97", "NVIDIA H200")):
         write_run(store, name, "sgd", 0, 100, ms=1.0)
         write_run(store, name, "egd", 0, 10, ms=5.0, hardware=place)
-        write_run(store, name, "column-norm", 0, 20, ms=1.0)
+        write_run(store, name, "row-norm", 0, 20, ms=1.0)
     found = gather(store)
     made = table(contents_for(found), found, "table-5-average-gain")
     assert re.fullmatch(r"1\.\d× \(addition-97\)", row(made, "", "EGD")[-1])
-    assert re.fullmatch(r"4\.\d×", row(made, "", "column norm")[-1]), "of both, as the epochs are"
+    assert re.fullmatch(r"4\.\d×", row(made, "", "row norm")[-1]), "of both, as the epochs are"
     assert {record["gain"]: record["timed"] for record in made.records}["egd"] == "addition-97"
     seconds = [verdict for verdict in check(store).verdicts if verdict.measure == "gain in seconds"]
     assert next(one.verdict for one in seconds if one.method == "egd").endswith("ours of addition-97")
@@ -230,8 +230,8 @@ def test_methods_that_share_settings_share_a_row(contents: Contents, gathered: G
     assert row(found, "in the paper", "sgd")[1:4] == ("addition, multiplication, parity", "the task's", "the task's")
     assert row(found, "in the paper", "grokfast-ema")[1] == "mnist"
     assert row(found, "not in the paper, ours", "grokfast-ema")[1] == "addition, multiplication, parity"
-    assert row(found, "not in the paper, ours", "sgd-tuned")[1:4] == ("addition, multiplication", "5", "0.001")
-    assert row(found, "not in the paper, ours", "egd-outside")[3] == "the task's; 0.03"
+    assert row(found, "not in the paper, ours", "sgd-lr5")[1:4] == ("addition, multiplication", "5", "0.001")
+    assert row(found, "not in the paper, ours", "egd-after")[3] == "the task's; 0.03"
 
 
 def test_every_table_renders_with_as_many_cells_as_columns(contents: Contents, gathered: Gathered) -> None:

@@ -188,7 +188,7 @@ def test_nearest_says_nothing_where_nothing_is_near() -> None:
 
 
 def test_nearest_does_not_mind_capitals() -> None:
-    assert nearest("EGD", ["sgd-tuned", "egd"]) == "did you mean 'egd'?"
+    assert nearest("EGD", ["sgd-lr5", "egd"]) == "did you mean 'egd'?"
 
 
 # the rules between settings
@@ -203,15 +203,15 @@ BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
     "adam decoupled": ({"optim": {"optimizer": "adam", "weight_decay": 1.0}, "decay": "decoupled"}, "or use adamw"),
     "sgd with momentum decoupled": (
         {"optim": {"momentum": 0.9, "weight_decay": 1.0}, "decay": "decoupled"},
-        "decay must be 'coupled' or 'loss' for sgd with momentum",
+        "decay must be 'after' or 'before' for sgd with momentum",
     ),
-    "adamw coupled": (
-        {"optim": {"optimizer": "adamw", "weight_decay": 1.0}, "decay": "coupled"},
-        "decay must be 'decoupled' with adamw, got 'coupled'",
+    "adamw after": (
+        {"optim": {"optimizer": "adamw", "weight_decay": 1.0}, "decay": "after"},
+        "decay must be 'decoupled' with adamw, got 'after'",
     ),
-    "adamw in the loss": (
+    "adamw before": (
         {"optim": {"optimizer": "adamw", "weight_decay": 1.0}},
-        "decay must be 'decoupled' with adamw, got 'loss'",
+        "decay must be 'decoupled' with adamw, got 'before'",
     ),
     "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
     "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),

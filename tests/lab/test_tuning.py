@@ -26,7 +26,7 @@ from egalitarian.lab.tuning.window import Place, Window, value
 from egalitarian.lab.tuning.work import prepare
 
 PLAN = load_plan()
-"""Plain, column norm, RSVD, Grokfast, Muon, EGD with decay inside and outside."""
+"""Plain, row norm, RSVD, Grokfast, Muon, EGD with decay before and after."""
 OWN = """
 [all]
 size = 3
@@ -259,7 +259,7 @@ def test_the_labs_plan_has_six_families_with_every_way() -> None:
         loaded = catalog.load(each.experiment, added=each.added)
         assert set(each.methods) <= set(loaded.methods)
         chains = [loaded.method(name).transform for name in each.methods]
-        for kind in (spec.NeuronNorm, spec.LowRankPolar, spec.GrokfastEMA):
+        for kind in (spec.RowNorm, spec.LowRankPolar, spec.GrokfastEMA):
             assert any(isinstance(link, kind) for chain in chains for link in chain)
         muon = [method.hidden for method in map(loaded.method, each.methods) if method.hidden is not None]
         assert "muon" in {optim.optimizer for optim in muon}
@@ -268,7 +268,7 @@ def test_the_labs_plan_has_six_families_with_every_way() -> None:
 
 
 @pytest.mark.parametrize("name", PLAN)
-def test_what_egd_is_given_column_norm_and_the_plain_optimizer_are_given(name: str) -> None:
+def test_what_egd_is_given_row_norm_and_the_plain_optimizer_are_given(name: str) -> None:
     loaded = catalog.load(PLAN[name].experiment, added=PLAN[name].added)
 
     def ways(kind: type[spec.Transform] | None) -> set[tuple[str, str, str]]:
@@ -278,9 +278,9 @@ def test_what_egd_is_given_column_norm_and_the_plain_optimizer_are_given(name: s
         return {(one.decay, one.optim.optimizer, (one.hidden or one.optim).optimizer) for one in matching}
 
     egd = ways(spec.Polar)
-    assert "loss" in {decay for decay, *_ in egd}
-    assert {"coupled", "decoupled"} & {decay for decay, *_ in egd}
-    assert ways(spec.NeuronNorm) == egd
+    assert "before" in {decay for decay, *_ in egd}
+    assert {"after", "decoupled"} & {decay for decay, *_ in egd}
+    assert ways(spec.RowNorm) == egd
     assert {each[1:] for each in egd} <= {each[1:] for each in ways(None)}
 
 
@@ -332,10 +332,11 @@ def test_the_page_has_the_estimates() -> None:
             sum(part) / 60 for one in found for part in zip(*[(e.seconds, e.most_seconds) for e in one], strict=True)
         ]
         total = [one + other for one, other in zip(total, minutes, strict=True)]
-        counts = (found[0][0].points, found[0][0].most_points)
-        said = rf"\| {each.name}(, 3 x 3)? \| " + r" \| ".join(f"{number:.0f}" for number in (*counts, *minutes)) + r" \|"
+        points = f"{found[0][0].points} to {found[0][0].most_points}"
+        cells = (points, *(f"{least:.0f} to {most:.0f}" for least, most in (minutes[:2], minutes[2:])))
+        said = rf"\| {each.name}(, 3 x 3 in both columns)? \| " + r" \| ".join(cells) + r" \|"
         assert re.search(said, page), said
-    assert "| all | | | " + " | ".join(f"{number:.0f}" for number in total) + " |" in page
+    assert "| all | | {:.0f} to {:.0f} | {:.0f} to {:.0f} |".format(*total) in page
 
 
 def test_quick_is_small_and_still_a_plan() -> None:

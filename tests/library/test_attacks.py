@@ -270,7 +270,7 @@ def test_transforms_of_ones_own() -> None:
         lambda: eg.Polar(rtol="x"),
         lambda: eg.Polar(floor=None, rtol=True),
         lambda: eg.Polar(compute=[]),
-        lambda: eg.NeuronNorm(None),
+        lambda: eg.RowNorm(None),
         lambda: eg.LowRankPolar("3"),
         lambda: eg.LowRankPolar(3, seed="x"),
         lambda: eg.LowRankPolar(3, cap="yes"),
@@ -550,7 +550,7 @@ def test_a_timer_around_the_class_changes_nothing() -> None:
 
 def test_a_refused_group_does_not_claim_its_name() -> None:
     weights = {"w": nn.Parameter(torch.zeros(3, 4, 5))}
-    optimizer = eg.EGD(eg.matrices(weights, include="w", stack=True), lr=0.1, transform=eg.NeuronNorm())
+    optimizer = eg.EGD(eg.matrices(weights, include="w", stack=True), lr=0.1, transform=eg.RowNorm())
     with pytest.raises(ValueError, match="must be a stack of 3"):
         optimizer.add_param_group({"params": [("q", nn.Parameter(torch.zeros(3, 7)))]})
     optimizer.add_param_group({"params": [("q", nn.Parameter(torch.zeros(3)))]})

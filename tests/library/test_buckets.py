@@ -23,7 +23,7 @@ CHAINS: dict[str, Any] = {
     "svd": eg.Polar(method="svd"),
     "rms": eg.Polar(scale="rms"),
     "floor": eg.Polar(floor=1e-3),
-    "neuron norm": eg.NeuronNorm(),
+    "row norm": eg.RowNorm(),
     "natural": eg.Natural(),
     "lowrank": eg.LowRankPolar(2),
     "momentum then polar": [eg.Momentum(), eg.Polar()],
@@ -128,9 +128,7 @@ def test_with_decay_and_a_scaler(share: Callable[[int], None], chain: Any, stack
     assert_same(run(chain, stack=stack, **more), alone)
 
 
-@pytest.mark.parametrize(
-    "chain", [eg.Polar(), eg.NeuronNorm(), [eg.Momentum(), eg.Polar()]], ids=["polar", "norm", "filter"]
-)
+@pytest.mark.parametrize("chain", [eg.Polar(), eg.RowNorm(), [eg.Momentum(), eg.Polar()]], ids=["polar", "norm", "filter"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("stack", [None, 4])
 def test_what_is_not_finite_stays_and_touches_no_neighbour(

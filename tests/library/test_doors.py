@@ -17,7 +17,7 @@ CHAINS: dict[str, Any] = {
     "spectral": eg.Polar(scale="spectral"),
     "lowrank": eg.LowRankPolar(3),
     "fixed sketch": eg.LowRankPolar(3, fixed=True),
-    "neuron norm": eg.NeuronNorm(),
+    "row norm": eg.RowNorm(),
     "natural": eg.Natural(),
     "momentum then polar": [eg.Momentum(0.9, nesterov=True), eg.Polar()],
     "grokfast ema": eg.GrokfastEMA(0.9, 2.0),

@@ -128,7 +128,7 @@ def test_a_transform_that_is_not_scale_free_sees_unscaled_gradients(fused: bool)
     one = torch.optim.SGD(scaled.parameters(), lr=0.1, fused=fused)
     other = torch.optim.SGD(plain.parameters(), lr=0.1, fused=fused)
     for model, optimizer in ((scaled, one), (plain, other)):
-        eg.attach(optimizer, model, [eg.NeuronNorm(0.5), eg.GrokfastEMA()], decay_before=0.1)
+        eg.attach(optimizer, model, [eg.RowNorm(0.5), eg.GrokfastEMA()], decay_before=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for _ in range(3):
         scaled_step(scaled, one, scaler, unscale=False)

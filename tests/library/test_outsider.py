@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from egalitarian import EGD, Attachment, GrokfastEMA, LowRankPolar, Momentum, NeuronNorm, Polar, attach, matrices
+from egalitarian import EGD, Attachment, GrokfastEMA, LowRankPolar, Momentum, Polar, RowNorm, attach, matrices
 
 try:
     # importing common_utils forbids setting torch.backends flags, also for the tests beside this one
@@ -98,7 +98,7 @@ def egd_inputs(device: str, dtype: torch.dtype | None = None) -> list[OptimizerI
         "nesterov, maximize": {"momentum": 0.9, "nesterov": True, "maximize": True},
         "momentum before": {"transform": (Momentum(0.9), Polar())},
         "low rank": {"transform": LowRankPolar(3)},
-        "neuron norm, tensor lr": {"transform": NeuronNorm(), "lr": torch.tensor(0.01)},
+        "row norm, tensor lr": {"transform": RowNorm(), "lr": torch.tensor(0.01)},
     }
     rows = [(row.kwargs, row.desc) for row in shared] + [(kwargs, desc) for desc, kwargs in own.items()]
     return [OptimizerInput(params=None, kwargs={"lr": 0.01, **kwargs}, desc=desc) for kwargs, desc in rows]
@@ -349,7 +349,7 @@ class TestOutsider(TestCase):
                         if isinstance(transform, tuple):
                             G = mean.mul_(0.9).add_(G, alpha=0.1).clone()
                         if q.ndim == 2:
-                            G = _row_normalized(G) if isinstance(transform, NeuronNorm) else _polar(G)
+                            G = _row_normalized(G) if isinstance(transform, RowNorm) else _polar(G)
                         q.grad = G
                     optimizer.step()
                     bare.step()
@@ -1085,7 +1085,7 @@ class TestOutsider(TestCase):
 
 def _full_polar(row: OptimizerInput) -> bool:
     """Whether the row's transform makes every singular value 1."""
-    return not isinstance(row.kwargs.get("transform"), LowRankPolar | NeuronNorm)
+    return not isinstance(row.kwargs.get("transform"), LowRankPolar | RowNorm)
 
 
 def _live_tensors() -> int:

@@ -3,7 +3,8 @@
 A file may build on another (`extends`), tables merging key by key; `only` names the methods it takes over, all by default.
 A file whose name begins with `_` is only built upon.
 What a user changes, in a file or with `--set`, is no longer the paper's: its source says so, and the paper's claims go.
-Methods take from `[optim]` what they do not set themselves, and `hidden` takes from a method's `optim`.
+Methods take from `[optim]` what they do not set themselves, `hidden` takes from a method's `optim`, and each of
+`groups` from `hidden`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from egalitarian.lab import models, tasks  # noqa: F401  # the kinds that come with the lab register themselves
+from egalitarian.lab import models, renamed, tasks  # noqa: F401  # the kinds that come with the lab register themselves
 from egalitarian.lab.settings import OF_USERS, SpecError, nearest, read
 from egalitarian.lab.spec import Experiment
 
-OF_METHODS = ("optim", "hidden", "transform", "targets", "decay", "until", "epochs")
+OF_METHODS = ("optim", "hidden", "groups", "transform", "targets", "decay", "until", "epochs")
 OF_EXPERIMENTS = ("task", "model", "training", "measure")
 Table = dict[str, Any]
 Key = tuple[str, ...]
@@ -67,6 +68,9 @@ def load(
         method["optim"] = _over(optim, method.get("optim", {}))
         if "hidden" in method:
             method["hidden"] = _over(method["optim"], method["hidden"])
+        if isinstance(method.get("groups"), dict):
+            under = method.get("hidden", method["optim"])
+            method["groups"] = {module: _over(under, own) for module, own in method["groups"].items()}
     _own(table, changed, "changed with --set")
     if "name" in table:
         raise SpecError(f"{where}: name must be absent, got {table['name']!r}; an experiment has the name of its file")
@@ -138,7 +142,8 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     else:
         shipped = _shipped()
         if name not in shipped or (name.startswith("_") and not children):
-            hint = nearest(name, names() + beyond()) or "see `egalitarian list`"
+            hint = renamed.way_out(name, renamed.EXPERIMENTS, shipped) or nearest(name, names() + beyond())
+            hint = hint or "see `egalitarian list`"
             raise SpecError(f"experiment must be one of the lab's or a .toml file, got {name!r}; {hint}")
         text = shipped[name].read_text(encoding="utf-8")
     try:
@@ -169,6 +174,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
         under = {**under, "claims": {}}
     if not of_user:
         return _merged(under, table)
+    _refuse_old_names(table, _methods(under), name)
     kept = {key: value for key, value in under.items() if key not in ("claims", "about", "title")}
     own = {key: value for key, value in table.items() if key in OF_EXPERIMENTS or key in ("optim", "methods")}
     changed = [_whole(key) for key in _leaves(own)]
@@ -179,6 +185,14 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     return _merged(kept, table)
 
 
+def _refuse_old_names(table: Table, methods: Mapping[str, Any], name: str) -> None:
+    """An old name for one of the methods that are built upon: it would be a new method, and the other left as it was."""
+    for part in ("methods", "claims"):
+        for method in table.get(part, {}) if isinstance(table.get(part, {}), dict) else ():
+            if method not in methods and (hint := renamed.way_out(method, renamed.METHODS, methods)):
+                raise SpecError(f"{part} must have their new names, got {method!r} in {name}; {hint}")
+
+
 def _with_only(table: Table, only: Any, name: str) -> Table:
     """Of its methods, and what is claimed of them, these alone."""
     methods = _methods(table)
@@ -186,7 +200,8 @@ def _with_only(table: Table, only: Any, name: str) -> Table:
         raise SpecError(f'only must be a list of methods, got {only!r} in {name}; write only = ["egd"]')
     wrong = [method for method in only if method not in methods]
     if wrong:
-        hint = nearest(str(wrong[0]), methods) or f"of {', '.join(methods)}"
+        hint = renamed.way_out(wrong[0], renamed.METHODS, methods) or nearest(str(wrong[0]), methods)
+        hint = hint or f"of {', '.join(methods)}"
         raise SpecError(f"only must name methods that are built upon, got {wrong[0]!r} in {name}; {hint}")
     claims = {method: claim for method, claim in table.get("claims", {}).items() if method in only}
     return {**table, "methods": {method: methods[method] for method in only}, "claims": claims}
@@ -195,7 +210,7 @@ def _with_only(table: Table, only: Any, name: str) -> Table:
 def _text(path: Path) -> str:
     if not path.is_file():
         raise SpecError(f"experiment must be a name or an existing file, got {path}; see `egalitarian list`")
-    if path.stem in _shipped():
+    if path.stem in _shipped() or path.stem in renamed.EXPERIMENTS:
         raise SpecError(f"a file of your own must have a name of its own, got {path}, like one of the lab's; rename it")
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -245,7 +260,8 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
         places = [["methods", name, *path] for name in _methods(table) if not chosen or chosen & {name, "all"}]
     elif path[0] == "methods" and len(path) > 2:
         if path[1] not in _methods(table):
-            hint = nearest(path[1], _methods(table)) or f"one of {', '.join(_methods(table))}"
+            hint = renamed.way_out(path[1], renamed.METHODS, _methods(table)) or nearest(path[1], _methods(table))
+            hint = hint or f"one of {', '.join(_methods(table))}"
             raise SpecError(f"a change must be of a method that there is, got {key!r}; {hint}")
         places = [path]
     else:

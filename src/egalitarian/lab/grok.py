@@ -13,7 +13,7 @@ from egalitarian.lab.spec import Experiment, Method
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import rehearse, sweep
 
-METHODS = ("egd", "egd-outside", "column-norm", "sgd", "sgd-tuned")
+METHODS = ("egd", "egd-after", "row-norm", "sgd", "sgd-lr5")
 """Shown by default, where the experiment has them."""
 MULTIPLE = 3
 """Methods that do not equalise get this many times the epochs that EGD needed, or was given in vain."""
@@ -41,7 +41,7 @@ def order(experiment: Experiment, names: Sequence[str]) -> list[str]:
 
 
 def equalises(method: Method) -> bool:
-    return any(isinstance(link, spec.Polar | spec.LowRankPolar | spec.NeuronNorm) for link in method.transform)
+    return any(isinstance(link, spec.Polar | spec.LowRankPolar | spec.RowNorm) for link in method.transform)
 
 
 def compare(

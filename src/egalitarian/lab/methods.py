@@ -23,7 +23,7 @@ State = dict[str, Tensor]
 TRANSFORMS = {
     spec.Polar: eg.Polar,
     spec.LowRankPolar: eg.LowRankPolar,
-    spec.NeuronNorm: eg.NeuronNorm,
+    spec.RowNorm: eg.RowNorm,
     spec.Natural: eg.Natural,
     spec.Momentum: eg.Momentum,
     spec.GrokfastEMA: eg.GrokfastEMA,
@@ -49,18 +49,18 @@ class Optimizer(Protocol):
 
 
 class Stepper:
-    """All that moves the weights of one method: decay in the loss, transforms, optimizers."""
+    """All that moves the weights of one method: decay before the transforms, transforms, optimizers."""
 
     def __init__(self, method: spec.Method, parameters: Mapping[str, Tensor], warmup: int = 0) -> None:
         self._parameters, self._method = parameters, method
         self._plan = _plan(method, parameters)
         hidden = method.hidden or method.optim
         targets = {entry.name for entry in self._plan.taken}
-        of = {name: hidden if name in targets else method.optim for name in parameters}
+        of = {name: hidden if name in targets else method.optim for name in parameters} | _own_groups(method, parameters)
         weights = [name for name, parameter in parameters.items() if parameter.ndim > 2 or method.decayed == "all"]
-        self._decays = {name: of[name].weight_decay for name in weights} if method.decay == "loss" else {}
-        outside = {name: 0.0 if method.decay == "loss" or name not in weights else of[name].weight_decay for name in of}
-        self._optimizers = _optimizers(parameters, of, outside)
+        self._before = {name: of[name].weight_decay for name in weights} if method.decay == "before" else {}
+        after = {name: 0.0 if method.decay == "before" or name not in weights else of[name].weight_decay for name in of}
+        self._optimizers = _optimizers(parameters, of, after)
         self._rates = [(group, group["lr"]) for group in self._groups]
         self.warmup = warmup
         """Steps in which the learning rates rise."""
@@ -89,8 +89,8 @@ class Stepper:
         return [bool(each) for each in active]
 
     def add_decay(self) -> None:
-        """The gradient of wd/2 |W|² for every decayed matrix: the loss's own term, before any transform."""
-        for name, decay in self._decays.items():
+        """The gradient of wd/2 |W|² for every decayed matrix, before any transform."""
+        for name, decay in self._before.items():
             parameter = self._parameters[name]
             if decay and parameter.grad is not None:
                 parameter.grad.add_(parameter.detach(), alpha=decay)
@@ -266,6 +266,18 @@ def _plan(method: spec.Method, parameters: Mapping[str, Tensor]) -> eg.Plan:
         return eg.matrices(parameters, include=method.targets, stack=True)
     except ValueError as error:
         raise SpecError(f"targets must name matrices of the model, got {list(method.targets)}; {error}") from None
+
+
+def _own_groups(method: spec.Method, parameters: Mapping[str, Tensor]) -> dict[str, spec.Optim]:
+    """Settings of the parameters whose module has some of its own."""
+    found: dict[str, spec.Optim] = {}
+    for module, optim in method.groups.items():
+        names = [name for name in parameters if name.startswith(f"{module}.")]
+        if not names:
+            modules = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in parameters))
+            raise SpecError(f"groups must name modules of the model, got {module!r}; it has {modules}")
+        found |= dict.fromkeys(names, optim)
+    return found
 
 
 def _optimizers(

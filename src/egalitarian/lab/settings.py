@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
+from egalitarian.lab import renamed
+
 OF_USERS = "egalitarian_file_"
 """How the modules made from users' files begin."""
 
@@ -67,7 +69,7 @@ class Kind(Settings):
             cls.kinds = {}
         if kind is not None:
             taken = cls.kinds.get(kind)
-            if taken is not None and not taken.__module__.startswith(OF_USERS):
+            if kind in renamed.KINDS or (taken is not None and not taken.__module__.startswith(OF_USERS)):
                 raise SpecError(f"kind must be a name of its own, got {kind!r}, which the lab has; choose another")
             cls.kind = kind
             cls.kinds[kind] = cls
@@ -143,7 +145,8 @@ def plain(value: Any, of: Callable[[Settings], Any]) -> Any:
 
 def _chosen(of: type[Kind], name: Any, where: str) -> type[Any]:
     if not isinstance(name, str) or name not in of.kinds:
-        hint = nearest(str(name), of.kinds) or f"one of {', '.join(sorted(of.kinds))}"
+        hint = renamed.way_out(name, renamed.KINDS, of.kinds) or nearest(str(name), of.kinds)
+        hint = hint or f"one of {', '.join(sorted(of.kinds))}"
         raise SpecError(f"{_at(where, 'name')} must be a known {of.__name__.lower()}, got {name!r}; {hint}")
     return of.kinds[name]
 
@@ -185,7 +188,7 @@ def _coerced(hint: Any, value: Any, what: str) -> Any:
         ):
             return value
     expected = " or ".join(_spoken(option) for option in _options(hint))
-    raise SpecError(f"{what} must be {expected}, got {value!r}; {_way_out(hint, value)}")
+    raise SpecError(f"{what} must be {expected}, got {value!r}; {_way_out(hint, value, what)}")
 
 
 def _is_finite(value: float) -> bool:
@@ -195,9 +198,10 @@ def _is_finite(value: float) -> bool:
         return False
 
 
-def _way_out(hint: Any, value: Any) -> str:
+def _way_out(hint: Any, value: Any, what: str) -> str:
     words = [word for option in _options(hint) if get_origin(option) is Literal for word in get_args(option)]
-    return (nearest(str(value), words) if words else "") or "write it so"
+    new = renamed.way_out(value, renamed.VALUES.get(what, {}), words)
+    return new or (nearest(str(value), words) if words else "") or "write it so"
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

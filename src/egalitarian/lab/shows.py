@@ -65,7 +65,7 @@ def experiments(loaded: Sequence[Experiment], store: Store) -> Iterator[Renderab
         tables = sorted({claim.table for claim in experiment.claims.values()})
         stored = sum(1 for _ in store.all(experiment.name))
         made.add_row(experiment.name, experiment.title, ", ".join(tables), str(len(experiment.methods)), str(stored or ""))
-    others = Counter(stored.folder.parent.parent.name for stored in store.all())
+    others = Counter(stored.experiment for stored in store.all())
     for name in sorted(set(others) - set(names)):
         made.add_row(name, "[dim]your own[/dim]", "", "", str(others[name]))
     yield made

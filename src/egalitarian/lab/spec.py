@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from egalitarian.lab import renamed
 from egalitarian.lab.settings import Kind, Settings, SpecError, everything, meaning, nearest, setting
 
 VERSION = 1
@@ -130,8 +131,8 @@ class LowRankPolar(Transform, kind="lowrank-polar"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeuronNorm(Transform, kind="neuron-norm"):
-    """Each unit's gradient over its norm: the paper's column normalisation."""
+class RowNorm(Transform, kind="row-norm"):
+    """Each row of the gradient, one output unit's, over its norm: the paper's column norm."""
 
     floor: float = setting(above=0)
 
@@ -178,11 +179,13 @@ class Method(Settings):
     """For every parameter."""
     hidden: Optim | None = None
     """For the target matrices, where it differs."""
+    groups: Mapping[str, Optim] = field(default_factory=dict)
+    """For the parameters of one module, where these differ again: by the module's name, as in `groups.output.lr`."""
     transform: tuple[Transform, ...] = ()
     targets: tuple[str, ...] = ("hidden.weight",)
     """The matrices that are equalised: names or patterns."""
-    decay: Literal["loss", "coupled", "decoupled"] = "loss"
-    """Where weight decay enters: in the loss, so before the transforms; coupled, by the optimizer, after them; decoupled,
+    decay: Literal["before", "after", "decoupled"] = "before"
+    """Where weight decay enters: before the transforms, in the gradient; after them, by the optimizer; or decoupled,
     shrinking the weights by lr * weight_decay."""
     until: float | None = setting(None, above=0, below=1)
     """Test accuracy past which the transforms are off, as the authors do it; None: never."""
@@ -205,11 +208,15 @@ class Method(Settings):
                 f"hidden.optimizer must be {self.optim.optimizer!r} with a transform of every parameter (momentum, "
                 f"grokfast), got {hidden.optimizer!r}; use one optimizer, or transforms of the targets alone"
             )
-        for optim in (self.optim, hidden):
+        for name, own in self.groups.items():
+            if own.optimizer not in (self.optim.optimizer, hidden.optimizer):
+                kinds = " or ".join(dict.fromkeys(repr(each.optimizer) for each in (self.optim, hidden)))
+                raise SpecError(f"groups.{name}.optimizer must be {kinds}, got {own.optimizer!r}; leave it out")
+        for optim in (self.optim, hidden, *self.groups.values()):
             if self.decay == "decoupled" and optim.weight_decay and optim.optimizer not in ("sgd", "adamw", "muon"):
-                raise SpecError(f"decay must be 'coupled' or 'loss' with {optim.optimizer}, got 'decoupled'; or use adamw")
+                raise SpecError(f"decay must be 'after' or 'before' with {optim.optimizer}, got 'decoupled'; or use adamw")
             if self.decay == "decoupled" and optim.weight_decay and optim.optimizer == "sgd" and optim.momentum:
-                raise SpecError("decay must be 'coupled' or 'loss' for sgd with momentum, got 'decoupled'; or use adamw")
+                raise SpecError("decay must be 'after' or 'before' for sgd with momentum, got 'decoupled'; or use adamw")
             if self.decay != "decoupled" and optim.weight_decay and optim.optimizer in ("adamw", "muon"):
                 raise SpecError(f"decay must be 'decoupled' with {optim.optimizer}, got {self.decay!r}; it does no other")
         if self.until is not None and not self.transform:
@@ -290,7 +297,8 @@ class Experiment(Settings):
 
     def method(self, name: str) -> Method:
         if name not in self.methods:
-            hint = nearest(name, self.methods) or f"one of {', '.join(self.methods)}"
+            hint = renamed.way_out(name, renamed.METHODS, self.methods) or nearest(name, self.methods)
+            hint = hint or f"one of {', '.join(self.methods)}"
             raise SpecError(f"method must be one of experiment {self.name!r}, got {name!r}; {hint}")
         return self.methods[name]
 
@@ -309,9 +317,9 @@ class Run:
 
     @property
     def mathematics(self) -> dict[str, Any]:
-        """All that decides the numbers: what two runs must share to be the same run."""
+        """All that decides the numbers: what two runs must share to be the same run. In old spellings, as ids are."""
         parts = {part: meaning(getattr(self.experiment, part)) for part in ("task", "model", "training")}
-        return {"version": VERSION, **parts, "method": meaning(self.method), "seed": self.seed}
+        return {"version": VERSION, **parts, "method": renamed.as_hashed(meaning(self.method)), "seed": self.seed}
 
     @property
     def id(self) -> str:

@@ -20,7 +20,7 @@ class Steps(Protocol):
     """A step in two halves: between them the gradients are as a transform will see them."""
 
     def gradients(self, chosen: Tensor) -> None:
-        """Of these points, (seeds, batch), with the decay that is in the loss."""
+        """Of these points, (seeds, batch), with the decay that comes before the transforms."""
 
     def update(self) -> None:
         """Transforms the gradients and moves the weights."""

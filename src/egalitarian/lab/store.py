@@ -30,6 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from egalitarian.lab import renamed
 from egalitarian.lab.spec import Run
 
 Record = dict[str, Any]
@@ -72,9 +73,16 @@ class Stored:
     folder: Path
 
     @property
+    def experiment(self) -> str:
+        """Its name; an old one as it is now."""
+        name = self.folder.parent.parent.name
+        return renamed.EXPERIMENTS.get(name, name)
+
+    @property
     def spec(self) -> dict[str, Any]:
+        """Every setting, old spellings as they are now."""
         with _readable(self.folder / "spec.json") as path:
-            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+            return renamed.as_now(json.loads(path.read_text(encoding="utf-8")))  # type: ignore[no-any-return]
 
     def check(self, run: Run) -> None:
         """That what lies here, if anything does, is of this run."""
@@ -148,7 +156,14 @@ class Store:
         self.root = root
 
     def folder(self, run: Run) -> Path:
-        return self.root / run.experiment.name / run.method_name / f"seed-{run.seed}-{run.id}"
+        """Where a run lies or will: by the new names, or where an older version stored it under old ones."""
+        name = f"seed-{run.seed}-{run.id}"
+        experiments = [run.experiment.name, *renamed.former(run.experiment.name, renamed.EXPERIMENTS)]
+        old = [each for each in renamed.former(run.method_name, renamed.METHODS) if each not in run.experiment.methods]
+        places = [
+            self.root / experiment / method / name for experiment in experiments for method in (run.method_name, *old)
+        ]
+        return next((place for place in places if place.is_dir()), places[0])
 
     def find(self, run: Run) -> Stored:
         stored = Stored(self.folder(run))
@@ -161,7 +176,8 @@ class Store:
 
     def all(self, experiment: str = "*", method: str = "*") -> Iterator[Stored]:
         """Every run that has begun: that has a checkpoint past epoch 0."""
-        for path in sorted(self.root.glob(f"{experiment}/{method}/seed-*")):
+        names = [experiment, *renamed.former(experiment, renamed.EXPERIMENTS)]
+        for path in sorted(path for name in names for path in self.root.glob(f"{name}/{method}/seed-*")):
             if any(file.name != "checkpoint-0.safetensors" for file in path.glob("checkpoint-*.safetensors")):
                 yield Stored(path)
 

@@ -36,7 +36,7 @@ def methods(experiment: Experiment, *, randomized: bool) -> list[tuple[str, Meth
         (BASELINE, experiment.method("sgd")),
         ("EGD exact", with_polar(egd, "exact")),
         ("EGD fast", with_polar(egd, "fast")),
-        ("column norm", experiment.method("column-norm")),
+        ("row norm", experiment.method("row-norm")),
     ]
     ranks = [(method.title, method) for name, method in experiment.methods.items() if name.startswith("egd-rsvd")]
     return named + (ranks if randomized else [])

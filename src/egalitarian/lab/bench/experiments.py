@@ -17,7 +17,7 @@ from egalitarian.lab.spec import Experiment, Method
 EXPERIMENT = "addition-97"
 QUICK = ("task.modulus=7", "model.width=16", "training.batch=8", "task.train_fraction=0.9", "measure.threshold=0.05")
 QUICK_EPOCHS = 10
-BASELINE = "SGD, tuned"
+BASELINE = "SGD, lr 5"
 RUNS, ENOUGH = 3, 15.0
 """Runs of which the median is taken, and seconds after which no other is begun."""
 
@@ -32,14 +32,14 @@ def rows(setup: Setup) -> Iterator[Row]:
 
 
 def methods(experiment: Experiment) -> list[tuple[str, Method]]:
-    egd, outside = experiment.method("egd"), experiment.method("egd-outside")
+    egd, after = experiment.method("egd"), experiment.method("egd-after")
     return [
         ("EGD exact", with_polar(egd, "exact")),
         ("EGD fast", with_polar(egd, "fast")),
-        ("EGD, decay outside", with_polar(outside, "exact")),
-        ("EGD, decay outside, fast", with_polar(outside, "fast")),
-        ("column norm", experiment.method("column-norm")),
-        (BASELINE, experiment.method("sgd-tuned")),
+        ("EGD, decay after", with_polar(after, "exact")),
+        ("EGD, decay after, fast", with_polar(after, "fast")),
+        ("row norm", experiment.method("row-norm")),
+        (BASELINE, experiment.method("sgd-lr5")),
     ]
 
 

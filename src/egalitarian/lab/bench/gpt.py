@@ -62,7 +62,7 @@ def _steps(weights: Mapping[str, nn.Parameter], baseline: str, rank: int, setup:
         "EGD exact": eg.Polar(),
         "EGD fast": eg.Polar(precision="fast"),
         f"randomized, rank {rank}": eg.LowRankPolar(rank),
-        "column norm": eg.NeuronNorm(),
+        "row norm": eg.RowNorm(),
     }
     plan = eg.matrices(dict(weights), include=["*"])
     for name, transform in transforms.items():

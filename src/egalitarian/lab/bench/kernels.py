@@ -63,7 +63,7 @@ def kernels(shape: tuple[int, ...], cuda: bool) -> dict[str, Kernel]:
     polars = {", ".join(way): partial(eg.polar, method=way[0], precision=way[1]) for way in ways}
     ranks = [rank for rank in RANKS if rank < min(shape[-2:])] or [min(shape[-2:]) // 2]
     lowrank = {f"randomized, rank {rank}": partial(eg.polar_lowrank, rank=rank) for rank in ranks}
-    return {BASELINE: authors, **polars, **lowrank, "column norm": eg.normalize, "Muon's iteration": newton_schulz}
+    return {BASELINE: authors, **polars, **lowrank, "row norm": eg.normalize, "Muon's iteration": newton_schulz}
 
 
 def matrix(shape: tuple[int, ...], condition: float, device: torch.device) -> Tensor:
@@ -145,7 +145,7 @@ THEME = Theme(
         f"`{BASELINE}`, (U / s)(Uᵀ G). graph: inside a CUDA graph, beside the baseline's plain time. error: "
         f"|P - U Vᵀ| / sqrt(r) against the float64 SVD, for condition numbers 1e3 (also that of the times) and 1e4; of a "
         f"batch, the largest. `fast` promises 1e-2, root mean square over directions above 1e-3 of the largest; the error "
-        f"here has the others in it, too. The randomized ways and the column norm are no polar factors, nor mean to be. "
+        f"here has the others in it, too. The randomized ways and the row norm are no polar factors, nor mean to be. "
         f"the default: what `polar` takes of itself for this shape and device. On a CPU a turn is up to {BLOCK_MS:.0f} ms "
         f"of calls, and products are left out above a million entries."
     ),

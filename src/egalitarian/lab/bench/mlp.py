@@ -34,7 +34,7 @@ def _works(sizes: tuple[int, ...], batch: int, rank: int, setup: Setup, baseline
         "EGD exact": eg.Polar(),
         "EGD fast": eg.Polar(precision="fast"),
         f"randomized, rank {rank}": eg.LowRankPolar(rank, cap=True),
-        "column norm": eg.NeuronNorm(),
+        "row norm": eg.RowNorm(),
     }
     for name, transform in transforms.items():
         model = _network(sizes).to(setup.device)

@@ -54,7 +54,7 @@ def methods(experiment: Experiment) -> list[tuple[str, Method]]:
         ("EGD exact", with_polar(egd, "exact")),
         ("EGD fast", with_polar(egd, "fast")),
         (f"randomized, rank {rank}", randomized(egd, rank)),
-        ("column norm", experiment.method("column-norm")),
+        ("row norm", experiment.method("row-norm")),
         ("torch.optim.Muon", experiment.method("muon")),
     ]
 

@@ -7,7 +7,7 @@ version, of an experiment the lab does not know) are variants: listed with what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd  # type: ignore[import-untyped]
 
-from egalitarian.lab import catalog
+from egalitarian.lab import catalog, renamed
 from egalitarian.lab.report.reading import Platform, Reading, read_run
 from egalitarian.lab.report.sittings import Sitting
 from egalitarian.lab.spec import Experiment, Run
@@ -23,8 +23,8 @@ from egalitarian.lab.store import Store, Stored, StoreError
 
 State = Literal["passed", "not passed", "diverged", "unfinished"]
 KEY = ["experiment", "method", "seed"]
-PARTS = ("version", "task.", "model.", "training.", "settings.optim.", "settings.hidden", "settings.transform",
-         "settings.targets", "settings.decay", "settings.until")  # fmt: skip
+PARTS = ("version", "task.", "model.", "training.", "settings.optim.", "settings.hidden",
+         "settings.groups", "settings.transform", "settings.targets", "settings.decay", "settings.until")  # fmt: skip
 """Of a stored spec: all that decides a run's numbers."""
 
 
@@ -138,9 +138,9 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
     variants: list[Summary] = []
     warnings: list[str] = []
     not_begun: list[str] = []
-    for stored in _in_order(store, loaded if experiments else None):
+    for stored in _in_order(store, loaded, bool(experiments)):
         try:
-            summary, reading = _summary(stored, loaded.get(stored.folder.parent.parent.name))
+            summary, reading = _summary(stored, loaded.get(stored.experiment), store)
         except (StoreError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
             told = (
                 error
@@ -162,22 +162,30 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
     return Gathered(tuple(loaded.values()), bool(experiments), runs, *apart, readings)
 
 
-def _in_order(store: Store, asked: dict[str, Experiment] | None) -> Iterator[Stored]:
-    """By experiment, method, seed and id; of the experiments asked for."""
+def _in_order(store: Store, loaded: Mapping[str, Experiment], named: bool) -> Iterator[Stored]:
+    """By experiment, method, seed and id; where experiments were named, of these."""
 
-    def key(folder: Path) -> tuple[Path, int, str]:
-        seed = folder.name.split("-")[1]
-        return folder.parent, int(seed) if re.fullmatch(r"[0-9]+", seed) else 0, folder.name
+    def key(stored: Stored) -> tuple[str, str, int, str, Path]:
+        name = stored.folder.name
+        seed = name.split("-")[1]
+        number = int(seed) if re.fullmatch(r"[0-9]+", seed) else 0
+        return stored.experiment, _method(stored, loaded.get(stored.experiment)), number, name, stored.folder
 
-    for folder in sorted((path for path in store.root.glob("*/*/seed-*") if path.is_dir()), key=key):
-        if asked is None or folder.parent.parent.name in asked:
-            yield Stored(folder)
+    for stored in sorted((Stored(path) for path in store.root.glob("*/*/seed-*") if path.is_dir()), key=key):
+        if not named or stored.experiment in loaded:
+            yield stored
 
 
-def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Reading]:
-    spec, method = stored.spec, stored.folder.parent.name
+def _method(stored: Stored, experiment: Experiment | None) -> str:
+    """The method's name; an old one as it is now."""
+    name = stored.folder.parent.name
+    return name if experiment is None else renamed.now(name, renamed.METHODS, experiment.methods)
+
+
+def _summary(stored: Stored, experiment: Experiment | None, store: Store) -> tuple[Summary, Reading]:
+    spec, method = stored.spec, _method(stored, experiment)
     run = Run(experiment, method, spec["seed"]) if experiment is not None and method in experiment.methods else None
-    differs = _differences(spec, experiment, run, stored.folder.name)
+    differs = _differences(spec, experiment, run, stored.folder, store)
     told = spec if run is None else run.describe()  # threshold and budget are no part of a run: today's count
     budget = told["settings"]["epochs"]
     reading = read_run(stored, told["measure"]["threshold"], budget)
@@ -185,7 +193,7 @@ def _summary(stored: Stored, experiment: Experiment | None) -> tuple[Summary, Re
     last = reading.last or {}
     return (
         Summary(
-            experiment=stored.folder.parent.parent.name,
+            experiment=stored.experiment,
             method=method,
             seed=spec["seed"],
             id=spec["id"],
@@ -219,7 +227,7 @@ def _state(reading: Reading, budget: int) -> tuple[State, int]:
     return ("not passed" if reading.epochs >= budget else "unfinished"), reading.epochs
 
 
-def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: str) -> str:
+def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: Path, store: Store) -> str:
     """What makes a stored run another than the catalogue's, in words; empty where nothing does."""
     if experiment is None:
         return "an experiment that is not the lab's: name its .toml file to report on it"
@@ -230,8 +238,10 @@ def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run |
     said = [f"{name.removeprefix('settings.')} = {theirs[name]} (catalogue: {ours[name]})" for name in names]
     if not said and run.id != spec["id"]:
         said = ["another id: settings that this version does not know, or other defaults"]
-    if not said and folder != f"seed-{run.seed}-{run.id}":
+    if not said and folder.name != f"seed-{run.seed}-{run.id}":
         said = ["its folder has another name than the lab gave it: a copy"]
+    if not said and (counts := store.folder(run)) != folder:
+        said = [f"a copy under an old name: {counts.relative_to(store.root).as_posix()} counts"]
     return ", ".join(said)
 
 

@@ -40,8 +40,8 @@ def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
         columns=columns,
         blocks=tuple(block for block in blocks if block.rows),
         notes=(
-            "Decay enters in the loss, so that it is transformed with the gradient; coupled, by the optimizer, after the "
-            "transform; or decoupled. \"The task's\" stands in Table 1; a second value is the hidden matrix's own",
+            'Decay enters before the transform, in the gradient; after it, by the optimizer; or decoupled. "The task\'s" '
+            "stands in Table 1; a second value is the hidden matrix's own",
         ),
         records=tuple(records),
     )

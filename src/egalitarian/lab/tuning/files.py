@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from egalitarian.lab import renamed
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.tuning.outcome import Outcome
 
@@ -84,12 +85,18 @@ def all_results(folder: Path, suffix: str, order: Sequence[str], tell: Callable[
     found = []
     for path in sorted(folder.glob("tuned-*.json")):
         try:
-            found.append(read_results(path))
+            found.append(_titled_now(read_results(path)))
         except SpecError as error:
             tell(f"left out of the table: {error}")
     places = {name: place for place, name in enumerate(order)}
     own = [each for each in found if apart(each) == suffix and each["methods"]]
     return sorted(own, key=lambda each: places.get(each["family"], len(places)))
+
+
+def _titled_now(found: dict[str, Any]) -> dict[str, Any]:
+    """Of an older version: with the titles of now."""
+    methods = {name: {**entry, "title": renamed.title_now(entry["title"])} for name, entry in found["methods"].items()}
+    return {**found, "methods": methods}
 
 
 @contextlib.contextmanager

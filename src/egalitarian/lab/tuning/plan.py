@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from egalitarian.lab import renamed
 from egalitarian.lab.settings import Settings, SpecError, nearest, read, refuse_unknown, setting
 
 SMALLEST = 3
@@ -125,7 +126,8 @@ class Family(Settings):
             return tuple(self.methods)
         for name in names:
             if name not in self.methods:
-                hint = nearest(name, self.methods) or f"one of {', '.join(self.methods)}"
+                hint = renamed.way_out(name, renamed.METHODS, self.methods) or nearest(name, self.methods)
+                hint = hint or f"one of {', '.join(self.methods)}"
                 raise SpecError(f"--method must be one that family {self.name!r} tunes, got {name!r}; {hint}")
         return names or tuple(self.methods)
 

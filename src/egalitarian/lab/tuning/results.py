@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from egalitarian.lab import renamed
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.tuning.files import alone, apart, read_results, write
@@ -132,7 +133,7 @@ class Results:
         """What the file has, all of it of the experiment and the rules of now but what is to be replaced."""
         if not self.path.exists():
             return {}
-        found = read_results(self.path)
+        found = self._as_now(read_results(self.path))
         methods = dict(found["methods"])
         staying = [name for name in methods if name not in self._replaced]
         for what in SAME if staying else ():
@@ -141,6 +142,28 @@ class Results:
         for name in staying:
             self._check(name, methods[name])
         return methods
+
+    def _as_now(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What an older version wrote, under the new names."""
+        known = self._family.methods
+        methods = {renamed.now(name, renamed.METHODS, known): entry for name, entry in found["methods"].items()}
+        return {
+            **found,
+            "experiment": renamed.EXPERIMENTS.get(found["experiment"], found["experiment"]),
+            "changes": [renamed.change_now(change, known) for change in found["changes"]],
+            "methods": {name: self._entry_now(name, entry) for name, entry in methods.items()},
+        }
+
+    def _entry_now(self, method: str, entry: dict[str, Any]) -> dict[str, Any]:
+        if method not in self._family.methods:
+            return entry
+        title = renamed.title_now(entry["title"])
+        if title == self._family.methods[method].title:
+            entry = {**entry, "title": title}
+        if entry["best"] is not None and "changes" in entry["best"]:
+            changes = [renamed.change_now(change, self._family.methods) for change in entry["best"]["changes"]]
+            entry = {**entry, "best": {**entry["best"], "changes": changes}}
+        return entry
 
     def _check(self, method: str, entry: Mapping[str, Any]) -> None:
         """That a method was tuned by the rules of now, how far a search goes apart, and by the runs of now."""

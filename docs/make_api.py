@@ -17,7 +17,7 @@ PAGE = Path(__file__).with_name("api.md")
 CHAPTERS = {
     "Add EGD to training": ("attach", "Attachment", "EGD", "equalize_", "State"),
     "Choose the matrices": ("matrices", "Plan"),
-    "What happens to a gradient": ("Polar", "LowRankPolar", "NeuronNorm", "Natural"),
+    "What happens to a gradient": ("Polar", "LowRankPolar", "RowNorm", "Natural"),
     "Filters, to be chained with them": ("Momentum", "GrokfastEMA", "GrokfastMA", "Identity"),
     "Switch it off": ("Until",),
     "The functions underneath": ("polar", "polar_lowrank", "normalize", "explain", "Sketches"),

@@ -43,8 +43,8 @@ bench: $(STAMP)  ## what EGD costs here: kernels, a step, an experiment, into be
 noise: $(STAMP)  ## rounding noise in gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
 
-figure: $(STAMP) ## the README's picture: draws what is stored, trains the rest; DEVICE=cuda for a GPU (an hour on a CPU)
-	$(VENV)/bin/egalitarian grok --full --seeds 0-7 --device $(DEVICE) --picture docs/grokking.png
+figure: $(STAMP) ## the README's two pictures, from results/provisional; trains nothing (seconds)
+	$(VENV)/bin/python docs/make_pictures.py
 
 paper: $(STAMP)  ## trains every experiment of the paper, 8 seeds, and those beyond it; goes on where it stopped; for a GPU: DEVICE=cuda
 	$(VENV)/bin/egalitarian run --all --final --device $(DEVICE)

@@ -1,78 +1,66 @@
-"""Every Python block of the README runs, in order, as a newcomer would paste them."""
+"""The README keeps its promises: short, few numbers, a quick start that groks when pasted, a plan that is printed so."""
 
 from __future__ import annotations
 
+import doctest
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+import egalitarian
+from documents import ROOT, blocks, prose, python_blocks, quick_start
+
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
 
 
-def test_the_blocks_run(capsys: pytest.CaptureFixture[str]) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
-    x, y = torch.randn(16, 12), torch.randint(4, (16,))
-    names = {
-        "model": model,
-        "loader": [(x, y)] * 3,
-        "loss_fn": nn.CrossEntropyLoss(),
-        "val_accuracy": 0.97,
-        "x": x,
-        "y": y,
-    }
-    assert len(BLOCKS) >= 5
-    for block in BLOCKS:
-        exec(compile(block, "README.md", "exec"), names)
-        if "val_accuracy" in block:
-            assert names["egd"].active is False
-    assert "0.weight  (32, 12)  taken as 32 x 12" in capsys.readouterr().out
+def test_it_is_short_and_has_few_numbers() -> None:
+    assert 120 <= len(TEXT.splitlines()) <= 150
+    assert prose(README).numbers <= 60
+    assert prose(README).sentence <= 15
 
 
-def test_the_first_block_is_the_promised_loop() -> None:
-    lines = [line.split("#")[0].rstrip() for line in BLOCKS[0].splitlines()]
+def test_the_caption_of_the_picture_is_short() -> None:
+    caption = re.search(r"\]\(docs/grokking\.png\)\n\n\*(.+)\*\n", TEXT)
+    assert caption is not None
+    assert len(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", caption[1]).split()) < 25
+
+
+def test_the_quick_start_pasted_into_an_empty_file_groks(tmp_path: Path) -> None:
+    start = quick_start(TEXT)
+    assert start is not None
+    (tmp_path / "start.py").write_text(start.code, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "start.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    epochs = [(float(train), float(test)) for train, test in re.findall(r"train +([\d.]+)% +test +([\d.]+)%", done.stdout)]
+    assert len(epochs) == 16
+    assert max(test for _, test in epochs[:5]) < 5  # at chance, and then the jump
+    assert min(epochs[-1]) > 95
+
+
+def test_the_second_block_adds_one_line_to_an_optimizer() -> None:
+    block = python_blocks(TEXT)[0]
+    lines = [line.split("#")[0].rstrip() for line in block.code.splitlines()]
     assert lines == [
-        "import torch, egalitarian as eg",
-        "",
         "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
-        "egd = eg.attach(optimizer, model, until=eg.Until(0.95))",
-        "print(egd.plan)",
-        "",
-        "for x, y in loader:",
-        "    loss_fn(model(x), y).backward()",
-        "    optimizer.step()",
-        "    optimizer.zero_grad()",
-        "egd.observe(val_accuracy)",
+        "egd = eg.attach(optimizer, model)",
     ]
 
 
-def test_links_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-def test_links_into_pages_lead_to_headings() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
-            target = page.parent / file if file else page
-            assert anchor in anchors(target.read_text()), f"{page.name}: {file}#{anchor}"
-
-
-def anchors(text: str) -> set[str]:
-    """As GitHub makes them of headings: small letters, no punctuation, hyphens for spaces, numbers for repeats."""
-    found: dict[str, int] = {}
-    for heading in re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE):
-        slug = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
-        found[slug] = found.get(slug, -1) + 1
-    return {slug + (f"-{place}" if place else "") for slug, count in found.items() for place in range(count + 1)}
+def test_the_plan_is_printed_as_shown() -> None:
+    shown = [block.code for block in blocks(TEXT) if block.language == "pycon"]
+    assert len(shown) == 1
+    example = doctest.DocTestParser().get_doctest(shown[0], {"eg": egalitarian, "nn": nn}, "README.md", "README.md", 0)
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.py")), ids=lambda file: file.stem)

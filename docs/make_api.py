@@ -17,28 +17,38 @@ PAGE = Path(__file__).with_name("api.md")
 CHAPTERS = {
     "Add EGD to training": ("attach", "Attachment", "EGD", "equalize_", "State"),
     "Choose the matrices": ("matrices", "Plan"),
-    "What happens to a gradient": ("Polar", "LowRankPolar", "RowNorm", "Natural"),
-    "Filters, to be chained with them": ("Momentum", "GrokfastEMA", "GrokfastMA", "Identity"),
-    "Switch it off": ("Until",),
-    "The functions underneath": ("polar", "polar_lowrank", "normalize", "explain", "Sketches"),
-    "Look at a gradient": ("spectrum", "Spectrum"),
+    "Transforms of a matrix": ("Polar", "LowRankPolar", "RowNorm", "Natural"),
+    "Filters over time, to chain with a transform": ("Momentum", "GrokfastEMA", "GrokfastMA", "Identity"),
+    "Switch EGD off": ("Until",),
+    "Functions on matrices": ("polar", "polar_lowrank", "normalize", "explain", "Sketches"),
+    "Measure a gradient": ("spectrum", "Spectrum"),
 }
 MADE_BY_OTHERS = ("Attachment", "Plan")
-"""Classes whose constructors are nobody's business: `attach` and `matrices` make them."""
+"""Classes that no caller constructs: `attach` and `matrices` return them."""
 LINE = 110
 PREFACE = """\
 # Every public name
 
-`from egalitarian import *` brings these; the examples assume it, `import torch` and `from torch import nn`. What they are
-for: [README](../README.md); which layers: [layers.md](layers.md); what is computed: [method.md](method.md). Made from the
-code by `make api`.
+Made from the code by `make api`. The examples assume `import torch`, `from torch import nn` and
+`from egalitarian import *`. New here? Read the [README](../README.md) first.
 
-In signatures: a `Transform` is any of the transforms and filters below, or a subclass of your own of
-`egalitarian.transforms.MatrixTransform` with `__call__(self, G, site)`, a matrix or a stack of them in and out; a
-`Selector` is a name pattern, a module, a module type or a parameter; a `Precision` a torch dtype or `'tf32'`; a `Mode`
-`'exact'` or `'fast'`; a `Method` `'auto'`, `'products'`, `'eigh'`, `'inverses'` or `'svd'`; `OnNonfinite` `'keep'` or
-`'raise'`; `Groups` a list of parameter groups.
+"""
+WORDS = """
+Words on this page:
 
+- To *equalise* a gradient G = U S Vᵀ means to replace it by its polar factor U Vᵀ.
+- A plan *takes* a parameter, so that EGD acts on it, or *leaves* it alone.
+- A *stack* is a parameter whose leading axis counts independent matrices, such as experts or seeds.
+- A *transform* acts on matrices; a *filter* acts on every parameter and keeps state from step to step.
+
+| type in a signature | what to pass |
+|---|---|
+| `Transform` | a transform, a filter, or your own subclass of `egalitarian.transforms.MatrixTransform` |
+| `Selector` | a name pattern, a module, a module type or a parameter |
+| `Precision` | a torch dtype or `'tf32'` |
+| `Mode` | `'exact'` or `'fast'` |
+| `Method` | `'auto'`, `'products'`, `'eigh'`, `'inverses'` or `'svd'` |
+| `OnNonfinite` | `'keep'` or `'raise'` |
 """
 
 
@@ -47,6 +57,7 @@ def page() -> str:
     anchors = _anchors()
     for title, names in CHAPTERS.items():
         lines.append(f"- {title}: {', '.join(f'[`{name}`](#{anchors[name]})' for name in names)}")
+    lines += WORDS.splitlines()
     for title, names in CHAPTERS.items():
         lines += ["", f"## {title}"]
         for name in names:
@@ -126,12 +137,13 @@ def _returned(thing: Any) -> str:
 
 
 def _linked(text: str) -> str:
-    """Where it says that something is as for another, the way there."""
+    """With links: to the name after `as for`, and to other pages."""
     anchors = _anchors()
 
     def link(found: re.Match[str]) -> str:
         return f"as for [`{found[2]}`](#{anchors[found[2]]})"
 
+    text = re.sub(r"`docs/(\w+\.md)(#[\w-]+)?`", r"[\1](\1\2)", text)
     return re.sub(r"as for `(egalitarian\.)?(\w+)`", link, text)
 
 
@@ -151,7 +163,7 @@ def _text(thing: Any) -> Iterator[str]:
         elif listed and (found := re.match(r"    (\w[\w, ]*): (.*)", line)):
             yield f"- `{found[1]}`: {found[2]}"
         elif listed and line.startswith("    "):
-            yield f"  {line.strip()}"
+            yield line[6:] if line.startswith("        ") else line.strip()
         else:
             listed = listed and not line
             yield line

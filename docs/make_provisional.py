@@ -2,7 +2,7 @@
 
 Reads stored runs and trains nothing. Train them first (two minutes on a GPU):
 
-    egalitarian run grokking --seeds 0-7
+    egalitarian run grokking -m all --seeds 0-7
     egalitarian run addition-97 multiplication-97 parity-3 -m adamw --seeds 0-7
 """
 
@@ -23,7 +23,7 @@ from egalitarian.lab.store import Store
 
 FOLDER = Path(__file__).parents[1] / "results" / "provisional"
 POINTS = {
-    "grokking": ("sgd", "egd", "sgd-lr8", "egd-lr4", "adamw", "egd-both"),
+    "grokking": tuple(catalog.load("grokking").methods),
     "addition-97": ("adamw",),
     "multiplication-97": ("adamw",),
     "parity-3": ("adamw",),

@@ -3,26 +3,36 @@
     {run EXPERIMENT METHOD WORD...}          results/summary.csv: `113 (108-122)`, median (smallest-largest) of its seeds
     {provisional EXPERIMENT METHOD WORD...}  the same of results/provisional/summary.csv
     {tuned FAMILY METHOD WORD...}            the fresh seeds of results/tuned-FAMILY.json
+    {spent FAMILY HARDWARE WORD}             of results/tuned-FAMILY.json: `methods`, their `points`, or `minutes`
     {cell PATH | TEXT & TEXT | COLUMN | FORMAT}   of the row of a Markdown or CSV table that has all the texts
-    {ratio QUERY // QUERY // FORMAT}         the first number of one over that of the other
+    {find PATH | PATTERN | FORMAT}           what the group of a regular expression matches first in a file
+    {ratio QUERY // QUERY // FORMAT}         of the first numbers of two answers; also `product`, `difference` and
+                                             `more`: 0.15 where the first is 15 % above the second
+    {each NAME, NAME :: QUERY :: FORMAT :: WORD}   the query's number with every name for its `*`: `46 (42-50)`, mean
+                                             (smallest-largest); or the `mean`, `smallest`, `largest`, `sum` alone
 
-Words: `median`, `range`, `passed` (`8 of 8`), `steps` (instead of epochs), `seeds=2-7` (those alone); of `tuned` also `lr`,
-`decay` and `gain`. A text of `cell` that is in no row may name the heading or the group above; of several rows the first
-with the most texts that are whole cells is taken.
+Words: `median`, `range`, `passed` (`8 of 8`), `steps` (instead of epochs), `trained` (one more than the epoch, which counts
+from 0), `seeds=2-7` (those alone). Of `tuned` also `lr`, `decay` and `gain`. Of `run` also the clock of one seed, as a
+median: `ms` of an epoch, `training` (seconds through the epoch that passes), both without measuring, and `seconds` of the
+whole run. A text of `cell` may be COLUMN=VALUE. One that is in no row may name the heading or the group above; of several
+rows the first with the most texts that are whole cells is taken. FORMAT is Python's; `.1p` is `.1%` without the sign.
 
 A rendered line must be in the page. Whitespace, bold, spaces in 12 000 and the kind of dash make no difference. A number
-of the page that looks measured must be in such a line, or in an exempt text with its reason.
+of the page that looks measured must be in such a line, or in an exempt text with its reason. The threshold of an experiment
+needs neither: "epochs to 95 %", "passes 95 %".
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import operator
 import re
+import statistics
 import tomllib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -35,7 +45,8 @@ from egalitarian.lab.report.gather import Summary
 from egalitarian.lab.report.statistics import estimate
 from egalitarian.lab.tuning.table import rows as tuned_rows
 
-SEEDS_WORDS = ("median", "range", "passed", "steps")
+SEEDS_WORDS = ("median", "range", "passed", "steps", "trained")
+CLOCK_WORDS = ("ms", "training", "seconds")
 QUERY = re.compile(r"\{([^{}]*)\}")
 
 
@@ -58,10 +69,11 @@ def answer(query: str, root: Path) -> str:
         QueryError: nothing is stored for it, or it is no query.
     """
     kind, _, rest = query.strip().partition(" ")
-    answers = {"run": _run, "provisional": _provisional, "tuned": _tuned, "cell": _cell, "ratio": _ratio}
-    if kind not in answers:
-        raise QueryError(f"a query begins with {', '.join(answers)}, got {query!r}")
-    return answers[kind](rest.strip(), root).replace("–", "-")
+    if kind in OF_TWO:
+        return _of_two(kind, rest, root)
+    if kind not in ANSWERS:
+        raise QueryError(f"a query begins with {', '.join((*ANSWERS, *OF_TWO))}, got {query!r}")
+    return ANSWERS[kind](rest.strip(), root).replace("–", "-")
 
 
 def _run(query: str, root: Path) -> str:
@@ -74,13 +86,27 @@ def _provisional(query: str, root: Path) -> str:
 
 def _of_summary(query: str, path: Path) -> str:
     experiment, method, *words = _at_least(query, "EXPERIMENT METHOD")
-    seeds = [_seed(row) for row in _found(_csv, path) if (row["experiment"], row["method"]) == (experiment, method)]
-    counted = [seed for seed in seeds if not seed.differs]
-    if not counted:
+    rows = [row for row in _found(_csv, path) if (row["experiment"], row["method"]) == (experiment, method)]
+    rows = [row for row in rows if not _seed(row).differs]
+    if not rows:
         methods = [row["method"] for row in _csv(path) if row["experiment"] == experiment]
         hint = _nearest(method, methods) if methods else _nearest(experiment, (row["experiment"] for row in _csv(path)))
         raise QueryError(f"{path.name} has no {method!r} of {experiment!r}{hint}")
-    return _in_words(counted, words, catalog.load(experiment).steps_per_epoch if "steps" in words else None)
+    if len(words) == 1 and words[0] in CLOCK_WORDS:
+        return format(statistics.median(_clock(row, words[0]) for row in rows), ".6g")
+    steps = catalog.load(experiment).steps_per_epoch if "steps" in words else None
+    return _in_words([_seed(row) for row in rows], words, steps)
+
+
+def _clock(row: dict[str, str], word: str) -> float:
+    if word == "training" and not row["crossed"]:
+        raise QueryError(f"seed {row['seed']} of {row['method']!r} did not pass: its time to the threshold is not known")
+    match word:
+        case "ms":
+            return float(row["ms_per_epoch"])
+        case "training":
+            return (int(row["crossed"]) + 1) * float(row["ms_per_epoch"]) / 1000
+    return float(row["seconds"])
 
 
 def _seed(row: dict[str, str]) -> Summary:
@@ -107,8 +133,8 @@ def _in_words(seeds: Sequence[Summary], words: Sequence[str], steps: int | None)
         raise QueryError(f"a word after the method is one of {', '.join(SEEDS_WORDS)} or seeds=0-7, got {unknown[0]!r}")
     if "steps" in asked and steps is None:
         raise QueryError("the steps of an epoch are not known")
-    found = estimate(seeds, steps)
-    parts = [word for word in asked if word != "steps"]
+    found = estimate(seeds, 1 if "trained" in asked else steps)
+    parts = [word for word in asked if word not in ("steps", "trained")]
     if len(parts) > 1:
         raise QueryError(f"only one of {', '.join(parts)} can be asked for at a time")
     match parts:
@@ -185,12 +211,53 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; it has {', '.join(close or listed)}"
 
 
-def _ratio(query: str, root: Path) -> str:
+def _spent(query: str, root: Path) -> str:
+    """What the methods that were searched on some hardware took."""
+    family, hardware, word = _at_least(query, "FAMILY HARDWARE WORD")[:3]
+    entries = _found(_json, root / "results" / f"tuned-{family}.json")["methods"].values()
+    seconds = [[took for on, took in entry["spent"].items() if hardware in on] for entry in entries]
+    searched = [entry for entry, took in zip(entries, seconds, strict=True) if took]
+    if not searched:
+        raise QueryError(f"nothing of {family!r} was searched on {hardware!r}")
+    match word:
+        case "methods":
+            return str(len(searched))
+        case "points":
+            return str(sum(len(entry["points"]) for entry in searched))
+        case "minutes":
+            return f"{sum(map(sum, seconds)) / 60:.1f}"
+    raise QueryError(f"spent tells of methods, points and minutes, got {word!r}")
+
+
+# queries made of queries
+
+OF_TWO: dict[str, Callable[[float, float], float]] = {
+    "ratio": operator.truediv,
+    "product": operator.mul,
+    "difference": operator.sub,
+    "more": lambda one, other: one / other - 1,
+}
+
+
+def _of_two(kind: str, query: str, root: Path) -> str:
     parts = [part.strip() for part in query.split("//")]
     if len(parts) != 3:
-        raise QueryError(f"a ratio is QUERY // QUERY // FORMAT, got {query!r}")
-    over, under = (_number(answer(part, root)) for part in parts[:2])
-    return _formatted(over / under, parts[2])
+        raise QueryError(f"a {kind} is QUERY // QUERY // FORMAT, got {query!r}")
+    one, other = (_number(answer(part, root)) for part in parts[:2])
+    return _formatted(OF_TWO[kind](one, other), parts[2])
+
+
+def _each(query: str, root: Path) -> str:
+    names, asked, form, *rest = [part.strip() for part in query.split("::")] + [""] * 3
+    if not (names and "*" in asked and form):
+        raise QueryError(f"each is NAME, NAME :: QUERY with a * :: FORMAT :: WORD, got {query!r}")
+    numbers = [_number(answer(asked.replace("*", name.strip()), root)) for name in names.split(",")]
+    mean, least, most = (_formatted(each(numbers), form) for each in (statistics.fmean, min, max))
+    parts = {"": f"{mean} ({least}-{most})", "mean": mean, "smallest": least, "largest": most}
+    parts["sum"] = _formatted(sum(numbers), form)
+    if rest[0] not in parts:
+        raise QueryError(f"the last word of each is one of {', '.join(filter(None, parts))}, got {rest[0]!r}")
+    return parts[rest[0]]
 
 
 # tables
@@ -227,7 +294,19 @@ def _cell(query: str, root: Path) -> str:
 
 
 def _holds(row: Row, text: str) -> bool:
+    column, _, value = text.partition("=")
+    if column in row.cells:
+        return row.cells[column] == value
     return any(text in cell for cell in row.cells.values())
+
+
+def _find(query: str, root: Path) -> str:
+    path_, pattern, form, *_ = [part.strip() for part in query.split(" | ")] + [""] * 2
+    path = root / path_
+    found = re.search(pattern, _found(Path.read_text, path))
+    if found is None or not found.groups():
+        raise QueryError(f"{path.name} has nothing that matches {pattern!r} with a group, which is the answer")
+    return _formatted(_number(found[1]), form) if form else found[1]
 
 
 def _number(text: str) -> float:
@@ -239,7 +318,8 @@ def _number(text: str) -> float:
 
 def _formatted(number: float, form: str) -> str:
     try:
-        return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", format(number, form))
+        text = format(100 * number, form[:-1] + "f") if form.endswith("p") else format(number, form)
+        return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", text).replace("%", " %")
     except ValueError as error:
         raise QueryError(f"{form!r} is no format of a number: {error}") from None
 
@@ -289,6 +369,17 @@ def _found(read: Any, path: Path) -> Any:
     if not path.is_file():
         raise QueryError(f"there is no file {path}")
     return read(path)
+
+
+ANSWERS: dict[str, Callable[[str, Path], str]] = {
+    "run": _run,
+    "provisional": _provisional,
+    "tuned": _tuned,
+    "spent": _spent,
+    "cell": _cell,
+    "find": _find,
+    "each": _each,
+}
 
 
 # pages
@@ -407,6 +498,15 @@ MEASURED = (
     ),
 )
 """What a measured number looks like: 113 (108-122), 15 (14 to > 400), 7 of 8, 0.32 ms, 1.5 to 2.0 times, 89.6 %."""
+REACHED = re.compile(r"(?:(?:epochs?|steps|seconds|time|trained) to|pass(?:es|ed|ing)?|past|below) \Z", re.IGNORECASE)
+"""What stands before a threshold: a definition, and no measurement."""
+
+
+@cache
+def thresholds() -> frozenset[str]:
+    """Of the lab's experiments, as pages write them; 1 means that none is to be passed."""
+    shares = (catalog.load(name).measure.threshold for name in (*catalog.names(), *catalog.beyond()))
+    return frozenset(f"{share:.0%}" for share in shares if share < 1)
 
 
 def uncovered(page: Path, files: Iterable[Numbers], root: Path, until: str = "") -> list[str]:
@@ -428,6 +528,8 @@ def uncovered(page: Path, files: Iterable[Numbers], root: Path, until: str = "")
     for pattern in MEASURED:
         for match in pattern.finditer(normal.text):
             digits = [place for place in range(*match.span()) if normal.text[place].isdigit()]
+            if match[0].replace(" ", "") in thresholds() and REACHED.search(normal.text, 0, match.start()):
+                continue
             if all(seen[normal.origin[place]] for place in digits) and not all(covered[place] for place in digits):
                 line = bisect_right(starts, normal.origin[match.start()])
                 around = normal.text[max(match.start() - 40, 0) : match.end() + 30]

@@ -87,7 +87,7 @@ def test_blocks_that_another_test_executes_are_executed_there() -> None:
 def test_every_block_says_what_it_is(page: Path) -> None:
     """Python without its language would escape these tests."""
     for block in blocks(page.read_text(encoding="utf-8")):
-        assert block.language in (*SHELL, "python", "pycon", "toml", "text", "json"), f"line {block.line}"
+        assert block.language in (*SHELL, "python", "pycon", "toml", "text", "json", "bibtex"), f"line {block.line}"
         if block.language in ("", "text"):
             assert not re.search(r"^(?:import|from) \w+", block.code, re.MULTILINE), f"{name_of(page)}, line {block.line}"
 

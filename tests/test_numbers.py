@@ -41,15 +41,15 @@ def test_the_part_that_is_left_out_is_there() -> None:
 # the engine, on files of its own
 
 SUMMARY = """\
-experiment,method,seed,counts,state,crossed,epochs,differs
-addition-97,egd,0,yes,passed,108,114,
-addition-97,egd,1,yes,passed,122,128,
-addition-97,egd,2,yes,passed,113,119,
-addition-97,egd,3,no,passed,9999,9999,lr
+experiment,method,seed,counts,state,crossed,epochs,differs,seconds,ms_per_epoch
+addition-97,egd,0,yes,passed,108,114,,0.3,2
+addition-97,egd,1,yes,passed,122,128,,0.5,2
+addition-97,egd,2,yes,passed,113,119,,0.4,3
+addition-97,egd,3,no,passed,9999,9999,lr,99,99
 addition-97,sgd,0,yes,passed,14,20,
 addition-97,sgd,1,yes,passed,15,21,
 addition-97,sgd,2,yes,not passed,,400,
-addition-97,slow,0,yes,not passed,,400,
+addition-97,slow,0,yes,not passed,,400,,1,2
 addition-97,slow,1,yes,passed,30,36,
 addition-97,slow,2,yes,not passed,,500,
 addition-97,same,0,yes,passed,9,15,
@@ -88,8 +88,12 @@ def fresh(crossed: int | None, seed: int, epochs: int = 400, diverged: bool = Fa
 def tuned(score: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     plain = [fresh(159, 0), fresh(159, 1)] if score == "epochs" else [fresh(None, 0, share=0.4)]
     best = {"lr": 4.0, "decay": 3.33e-05, "budget": 1000, "passes": True}
-    entry = {"title": "EGD", "best": best, "windows": [0], "points": [0], "complete": True, "inside": True}
-    methods = {"sgd": {**entry, "fresh": plain}, "egd-after": {**entry, "fresh": seeds}}
+    entry = {"title": "EGD", "best": best, "windows": [0], "points": [0, 0], "complete": True, "inside": True}
+    spent = {"NVIDIA H200, 2026-11-15": 60.0, "AMD EPYC, 2026-11-16": 30.0}
+    methods = {
+        "sgd": {**entry, "fresh": plain, "spent": {"NVIDIA H200, 2026-11-15": 33.0}},
+        "egd-after": {**entry, "fresh": seeds, "spent": spent},
+    }
     return {"experiment": "e", "plain": "sgd", "score": score, "steps_per_epoch": 9, "methods": methods}
 
 
@@ -151,7 +155,30 @@ def root(tmp_path: Path) -> Path:
         ("cell benchmarks/times.md | Second & EGD & 16 | lr", "16"),
         ("cell benchmarks/table.csv | a & egd | ms | .1f", "2.2"),
         ("cell benchmarks/table.csv | b & egd | ms", "3"),
+        ("cell benchmarks/table.csv | method=egd & experiment=b | ms", "3"),
+        ("cell benchmarks/table.csv | method=egd-first | ms | .0%", "150 %"),
+        ("cell benchmarks/table.csv | method=egd-first | ms | .1p", "150.0"),
+        ("run addition-97 egd trained", "114 (109-123)"),
+        ("run addition-97 egd median trained", "114"),
+        ("tuned addition egd-after median trained", "15"),
+        ("run addition-97 egd ms", "2"),
+        ("run addition-97 egd training", "0.246"),  # of 109 x 2, 123 x 2 and 114 x 3 ms
+        ("run addition-97 egd seconds", "0.4"),
+        ("spent addition H200 methods", "2"),
+        ("spent addition H200 points", "4"),
+        ("spent addition H200 minutes", "1.6"),  # 93 s
+        ("spent addition EPYC methods", "1"),
+        ("find benchmarks/times.md | \\| EGD \\| (\\S+)", "5"),
+        ("find benchmarks/times.md | fast \\| (\\S+) | .0e", "8e-5"),
         ("ratio run addition-97 egd // tuned addition egd-after // .1f", "8.1"),
+        ("product tuned addition egd-after median trained // run addition-97 egd ms // .0f", "30"),
+        ("difference run addition-97 egd // tuned addition egd-after // .0f", "99"),
+        ("more run addition-97 egd // cell benchmarks/times.md | First & exact | ms // .0%", "4608 %"),
+        ("each egd, same :: run addition-97 * median :: .1f", "61.0 (9.0-113.0)"),
+        ("each a, b :: cell benchmarks/table.csv | experiment=* & method=egd | ms :: .2f :: smallest", "2.25"),
+        ("each a, b :: cell benchmarks/table.csv | experiment=* & method=egd | ms :: .2f :: largest", "3.00"),
+        ("each a, b :: cell benchmarks/table.csv | experiment=* & method=egd | ms :: .2f :: sum", "5.25"),
+        ("each egd, same :: ratio run addition-97 * trained // run addition-97 egd trained // .6f :: .2f :: mean", "0.54"),
     ],
 )
 def test_queries_have_answers(query: str, text: str, root: Path) -> None:
@@ -179,6 +206,15 @@ def test_queries_have_answers(query: str, text: str, root: Path) -> None:
         ("cell benchmarks/times.md | First & EGD | lr", "no row"),
         ("cell benchmarks/times.md | EGD | lr | .2q", "no format"),
         ("cell benchmarks/times.md | EGD | method | .2f", "no number"),
+        ("cell benchmarks/table.csv | method=eg | ms", "no row"),
+        ("run addition-97 slow training", "did not pass"),
+        ("spent addition T4 methods", "nothing of 'addition'"),
+        ("spent addition H200 hours", "got 'hours'"),
+        ("find benchmarks/times.md | Muon (\\d+)", "nothing that matches"),
+        ("find benchmarks/times.md | EGD", "with a group"),
+        ("more run addition-97 egd // .0%", "a more is QUERY // QUERY // FORMAT"),
+        ("each egd, same :: run addition-97 egd :: .1f", "with a *"),
+        ("each egd, same :: run addition-97 * :: .1f :: median", "got 'median'"),
     ],
 )
 def test_queries_without_an_answer_say_why(query: str, message: str, root: Path) -> None:
@@ -272,6 +308,9 @@ def test_a_longer_number_is_another(root: Path) -> None:
         "87.5% of the labels",
         "| EGD | 89.6 % |",
         "[89.6 %](x.md)",
+        "epochs to 90 %",  # no experiment's threshold
+        "accuracy rises to 95 %",
+        "it has 95 %",
     ],
 )
 def test_a_number_that_is_not_covered_fails(root: Path, text: str) -> None:
@@ -290,6 +329,7 @@ def test_a_number_that_is_not_covered_fails(root: Path, text: str) -> None:
         "`7 of 8` and <!-- 12 s --> [here](a_12%20s.md)",
         "one of 8, and two of the 8",
         "3 such steps, 4 samples, 2 smooth",
+        "Epochs to 95 %, a seed that passes 95 %, steps to 85 %, still below 95 %",
     ],
 )
 def test_what_is_not_measured_needs_no_source(root: Path, text: str) -> None:

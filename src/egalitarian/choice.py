@@ -53,15 +53,15 @@ def choose_method(
     if method in ("eigh", "products") and precision == "exact" and rtol < GRAM_RTOL:
         raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
     if floor is not None and (method == "products" or precision == "fast"):
-        raise ValueError(f"floor must be None without the exact singular values, got {floor:g}; use method='eigh' or 'svd'")
+        raise ValueError(
+            f"floor must be None for method 'products' or precision 'fast', got {floor:g}; use 'exact' with 'eigh' or 'svd'"
+        )
     if method == "svd" and precision == "fast":
-        raise ValueError("precision must be 'exact' for method 'svd', got 'fast'; it is the reference")
+        raise ValueError("precision must be 'exact' for method 'svd', got 'fast'; use method='auto' for a fast one")
     if method == "inverses" and precision == "exact":
         raise ValueError("precision must be 'fast' for method 'inverses', got 'exact'; use method='eigh' or 'products'")
     if method == "inverses" and rtol > FAST_CUT:
-        raise ValueError(
-            f"rtol must be <= {FAST_CUT:g} for method 'inverses', got {rtol:g}; use 'auto' or 'eigh', which cut"
-        )
+        raise ValueError(f"rtol must be <= {FAST_CUT:g} for method 'inverses', got {rtol:g}; use method='auto' or 'eigh'")
     if method != "auto":
         return method
     if precision == "exact" and (dtype == torch.float64 or rtol < GRAM_RTOL):

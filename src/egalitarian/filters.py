@@ -14,10 +14,10 @@ from egalitarian.transforms import ElementwiseTransform, Memory, beside
 
 @dataclass(frozen=True, repr=False)
 class Identity(ElementwiseTransform):
-    """The gradient as it is: with it, an attached optimizer is the bare optimizer, bit for bit.
+    """Leaves every gradient unchanged. An optimizer with it attached makes the same steps as the bare one, bit for bit.
 
     Args:
-        plan: act on what this plan takes; None: on every parameter. Here it makes no difference.
+        plan: has no effect here.
     """
 
     remembers = ()
@@ -32,12 +32,19 @@ class Identity(ElementwiseTransform):
 
 @dataclass(frozen=True, repr=False)
 class Momentum(ElementwiseTransform):
-    """m <- beta m + (1 - beta) g. Before `Polar` it is Muon's order; an optimizer's own momentum comes after.
+    """Replaces a gradient g by the running mean m <- beta m + (1 - beta) g, which starts at 0.
+
+    `[Momentum(), Polar()]` is Muon's order: the mean is equalised. An optimizer's own momentum comes after equalising.
 
     Args:
-        beta: how much of the mean stays, in [0, 1).
-        nesterov: hand on (1 - beta) g + beta m instead of m.
-        plan: act on what this plan takes; None: on every parameter.
+        beta: weight of the old mean, in [0, 1).
+        nesterov: return (1 - beta) g + beta m instead of m.
+        plan: act only on the parameters that this plan takes; None means every parameter.
+
+    >>> from egalitarian import Polar, attach
+    >>> layer = torch.nn.Linear(3, 2)
+    >>> attach(torch.optim.SGD(layer.parameters(), lr=0.1), layer, [Momentum(), Polar()])
+    Attachment(Momentum(), Polar() on SGD, active=True, Plan(1 taken, 1 left))
     """
 
     beta: float = 0.95
@@ -60,14 +67,14 @@ class Momentum(ElementwiseTransform):
 
 @dataclass(frozen=True, repr=False)
 class GrokfastEMA(ElementwiseTransform):
-    """g + lamb m with m <- alpha m + (1 - alpha) g: Grokfast's exponential filter (Lee et al. 2024).
+    """Grokfast's exponential filter (Lee et al. 2024): g + lamb m, with m <- alpha m + (1 - alpha) g.
 
-    The mean starts at the first gradient, as in the authors' code. Keeps one copy of all gradients.
+    The mean m starts at the first gradient, as in Grokfast's own code. It takes the memory of one copy of all gradients.
 
     Args:
-        alpha: how much of the mean stays, in [0, 1).
-        lamb: how strongly the slow part is amplified.
-        plan: act on what this plan takes; None: on every parameter.
+        alpha: weight of the old mean, in [0, 1).
+        lamb: weight of the mean in the result.
+        plan: act only on the parameters that this plan takes; None means every parameter.
     """
 
     alpha: float = 0.98
@@ -91,13 +98,15 @@ class GrokfastEMA(ElementwiseTransform):
 
 @dataclass(frozen=True, repr=False)
 class GrokfastMA(ElementwiseTransform):
-    """g + lamb mean(last `window` gradients): Grokfast's windowed filter. Keeps `window` copies of all gradients.
+    """Grokfast's windowed filter: g + lamb m, with m the mean of the last `window` gradients.
+
+    It takes the memory of `window` copies of all gradients.
 
     Args:
-        window: how many gradients to average.
-        lamb: how strongly the slow part is amplified.
-        warmup: stay off until the window is full, as in the authors' code.
-        plan: act on what this plan takes; None: on every parameter.
+        window: number of gradients to average.
+        lamb: weight of the mean in the result.
+        warmup: leave gradients unchanged until the window is full, as in Grokfast's own code.
+        plan: act only on the parameters that this plan takes; None means every parameter.
     """
 
     window: int = 100

@@ -8,7 +8,7 @@ from torch import Tensor
 PARTS = 3
 """Of the rows: each meets itself and those after it, which is two thirds of the arithmetic."""
 BAND = 128
-"""Columns that are made wider at a time."""
+"""Columns that are converted at a time."""
 
 
 def gram(A: Tensor) -> Tensor:
@@ -20,9 +20,9 @@ def gram(A: Tensor) -> Tensor:
 
 
 def upper_gram(A: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same on and above the diagonal, in `dtype`; not all of what is below it is there.
+    """The same on and above the diagonal, in `dtype`. Some entries below it are undefined.
 
-    A wider `dtype` goes through A by bands: the system would take back a whole copy of A, and give it anew, every time.
+    For a wider `dtype`, A is converted in bands: the system would free and allocate a whole copy of A every time.
     """
     K = A.new_empty(len(A), len(A), dtype=dtype)
     for place, band in enumerate((A,) if A.dtype == dtype else torch.split(A, BAND, 1)):

@@ -1,4 +1,4 @@
-"""The optimizer as a host: found inside its wrapper, checked against the plan, and warned of what a copy of it loses."""
+"""The optimizer that EGD is attached to: unwraps it, checks it against the plan, and warns about copies of it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
         decay = group["weight_decay"]
         if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
             warnings.warn(
-                f"weight_decay={decay:g} suits equalised gradients, but outlives the switch-off and may then undo what was "
-                f"learnt; leave until=None, or lower weight_decay when EGD goes off",
+                f"weight_decay={decay:g} suits equalised gradients, but it outlives the switch-off and may then undo what "
+                f"was learnt; leave until=None, or lower weight_decay when EGD switches off",
                 stacklevel=4,
             )
             return
@@ -37,14 +37,14 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
     elif isinstance(model_or_plan, nn.Module):
         plan = matrices(model_or_plan) if uses_matrices(chain) else survey(model_or_plan)
     else:
-        raise TypeError(f"model_or_plan must be a Module or a Plan, got {type(model_or_plan).__name__}")
+        raise TypeError(f"model_or_plan must be a Module or a Plan, got {type(model_or_plan).__name__}; pass the model")
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     absent = [entry for entry in plan.taken if entry.parameter not in held]
     if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
         raise ValueError(
-            f"optimizer must hold the plan's parameters, got one without {absent[0].name!r}; build it from the same model, "
-            f"after wrapping or moving it; with several optimizers attach to the one that holds it, or plan less: "
-            f"matrices(model, include=...)"
+            f"optimizer must hold the plan's matrices, got one without {absent[0].name!r}; build it from the same model, "
+            f"after wrapping or moving that. With several optimizers, attach to the one that holds the matrix, or plan "
+            f"fewer with matrices(model, include=...)"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)
@@ -64,14 +64,16 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
     while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
     if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        raise TypeError(
+            f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}; call attach(optimizer, model)"
+        )
     return optimizer
 
 
 def reduce_with_warning(optimizer: Optimizer, protocol: Any) -> Any:
     warnings.warn(
-        "EGD is attached to this optimizer, and a copy or pickle of it does not carry EGD along: call egalitarian.attach "
-        "on the copy, and load the attachment's state_dict",
+        "a copy or pickle of this optimizer does not include the EGD attached to it; call egalitarian.attach on the copy "
+        "and load the attachment's state_dict",
         stacklevel=4,
     )
     return type(optimizer).__reduce_ex__(optimizer, protocol)

@@ -56,7 +56,7 @@ class Steps(NamedTuple):
 def polar_by_inverses(G: Tensor) -> Tensor | None:
     """U Vᵀ of a float32 matrix to 1e-2, root mean square over the directions above 1e-3 of the largest; weaker ones weaker.
 
-    None where that cannot be promised: too many weak directions beside strong ones, thousands that are all alike, nothing
+    None where that cannot be promised: too many weak directions next to strong ones, thousands that are all alike, nothing
     but zeros, or numbers that are not finite.
     """
     tall = G.shape[0] > G.shape[1]

@@ -54,25 +54,30 @@ def polar(
     rtol: float | None = None,
     floor: float | None = None,
 ) -> Tensor:
-    """U Vᵀ of G = U S Vᵀ: the same singular directions, every singular value 1.
+    """The polar factor U Vᵀ of G = U S Vᵀ: the same singular directions, every singular value 1.
 
-    Directions whose singular value is not above `rtol` times the largest one stay zero, so the polar factor of a
-    rank-deficient matrix has the rank of that matrix, and that of zero is zero. The result carries no gradient.
+    Directions with a singular value of at most `rtol` times the largest become zero. So the result has the rank of G,
+    and a zero matrix stays zero. The result carries no gradient.
 
     Args:
         G: one matrix or a batch `(..., m, n)`, of dtype float64, float32, float16 or bfloat16.
-        method: `"products"` (a fixed number of matrix products on the Gram matrix of the short side: no branch, no
-            synchronisation, so it goes into a CUDA graph; the cut-off is right to a factor of three), `"eigh"` (the Gram
-            matrix's eigenvectors), `"inverses"` (fast, on a CPU: two inverses and a few products, in float32), `"svd"` (the
-            reference: a float64 SVD), or `"auto"`, which `explain` tells.
-        precision: `"exact"` (no worse than a float32 SVD: typically rounding of float32), or `"fast"`: to 1e-2, root
-            mean square over the directions above 1e-3 of the largest; weaker ones may come out weaker. Where the cut-off is
-            among those (bfloat16, float16, TF32), products are exact, since the fast ones have none. Exact also on a
-            CPU for a short side below 64, where nothing is faster, and there under `vmap`, compiling and tracing.
-        rtol: the relative cut-off; by default what G's dtype leaves as rounding noise (`egalitarian.kernels.RTOL`).
-            Under autocast that is not G's dtype: see `Polar(compute=...)`.
-        floor: an *absolute* bound from below on the singular values, as the authors have it: directions weaker than
-            `floor` come out as s / floor instead of 1. Ends scale-freedom; meant for reproduction (1e-6).
+        method: the algorithm. `"auto"` chooses one of the others; `explain` says which.
+            - `"products"`: matrix products on the Gram matrix of the short side. It never synchronises, so a CUDA graph
+              can capture it. Its cut-off is accurate to a factor of three.
+            - `"eigh"`: the eigenvectors of that Gram matrix.
+            - `"inverses"`: two inverses and a few products in float32; fast only, on a CPU.
+            - `"svd"`: an SVD in float64, the reference.
+        precision: `"exact"` is at least as accurate as a float32 SVD. `"fast"` has a root mean square error of at most
+            1e-2 over the directions above 1e-3 of the largest. Weaker directions may come out weaker than 1. In some cases
+            fast runs an exact algorithm: see `docs/method.md#exact-and-fast`.
+        rtol: the relative cut-off, in [0, 1). None takes it from G's dtype (`egalitarian.kernels.RTOL`). Under autocast
+            that dtype is not the precision of the gradient: see `Polar(compute=...)`.
+        floor: an *absolute* lower bound on the singular values, for reproduction only; the authors use 1e-6. Directions
+            with s < `floor` come out as s / floor instead of 1, so the result depends on the scale of G.
+
+    Returns:
+        A new tensor with the shape and dtype of G. A matrix with a NaN or an Inf comes back as NaN; others in the batch
+        are not affected.
 
     Raises:
         TypeError: G is not a dense floating-point tensor.
@@ -127,10 +132,10 @@ def explain(
     rtol: float | None = None,
     floor: float | None = None,
 ) -> str:
-    """Which way `polar` takes for this tensor, and why.
+    """Says which algorithm `polar` uses for this tensor, and why. The arguments are those of `polar`.
 
     >>> explain(torch.zeros(194, 512))
-    'eigh: Gram matrix 194 x 194 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)'
+    'eigh: Gram matrix 194 x 194 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)'
     """
     check_matrix(G)
     rtol = _cut(G, rtol)
@@ -139,25 +144,27 @@ def explain(
     short = min(G.shape[-2:])
     chosen = choose_method(method, G.dtype, rtol, precision, floor=floor, device=G.device, short=short)
     if method != "auto":
-        why = "asked for"
+        why = "as requested"
     elif chosen == "svd":
-        why = f"a cut-off below {GRAM_RTOL:g} is beyond a Gram matrix"
+        why = f"a Gram matrix does not resolve a cut-off below {GRAM_RTOL:g}"
     elif floor is not None or rtol > COARSE:
-        why = "a floor needs the singular values" if floor is not None else "so coarse a cut-off must be exact"
+        why = "a floor needs the singular values" if floor is not None else f"a cut-off above {COARSE:g} must be sharp"
     elif G.device.type != "cuda":
-        why = "a CPU" if G.device.type == "cpu" else f"device {G.device.type}"
+        why = "on a CPU" if G.device.type == "cpu" else f"on device {G.device.type}"
     elif full_rate(G.device):
-        why = "a GPU with fast float64"
+        why = "on a GPU with fast float64"
     else:
-        why = f"a GPU with slow float64, short side {'at most' if chosen == 'products' else 'above'} {SLOW_CARD_PRODUCTS}"
+        why = (
+            f"on a GPU with slow float64, short side {'at most' if chosen == 'products' else 'above'} {SLOW_CARD_PRODUCTS}"
+        )
     if chosen == "inverses" and not may_be_float32(G):
-        chosen, why = "eigh", f"{why}; inverses need float32 and its values"
+        chosen, why = "eigh", f"{why}; inverses need true float32 products and values that can be read"
     precision = mode_of(chosen, precision, rtol, short)
     gram = f"Gram matrix {short} x {short}"
     steps = "Cholesky steps" if short >= LARGE else "quintics"
     alone = may_be_float32(G) and short >= ALONE
-    rough = "in float32 and its eigenvectors, weak ones apart" if alone else "in float64 and its eigenvectors"
-    inverses = "in float32, two inverses; no cut-off; eigenvectors where weak directions are many"
+    rough = "in float32 and its eigenvectors, weak ones separately" if alone else "in float64 and its eigenvectors"
+    inverses = "in float32, two inverses; no cut-off; eigenvectors if there are many weak directions"
     ways = {
         ("svd", "exact"): f"float64 SVD, cut-off {rtol:g}",
         ("eigh", "exact"): f"{gram} in float64 and its eigenvectors, cut-off {rtol:g}",
@@ -181,26 +188,40 @@ def polar_lowrank(
     share: float | None = None,
     sketch: Tensor | None = None,
 ) -> Tensor:
-    """U S⁻¹ Uᵀ G with the `rank` leading U, S of a randomized SVD (the paper's Algorithms 2 and 3).
+    """U S⁻¹ Uᵀ G, with the `rank` leading U and S from a randomized SVD (the paper's Algorithms 2 and 3).
 
-    The strongest directions, equalised; the others zero. U and S are estimates, so the singular values of the result
-    are 1 only up to the sketch's error; at full rank it equals `polar`. The sketch is a function of `seed` alone: the
-    global generator is neither read nor moved, and every matrix of a batch sees the same sketch, whatever its company.
+    The `rank` strongest directions are equalised, the others become zero. U and S are estimates, so singular values are 1
+    only up to the error of the sketch. At full rank the result equals that of `polar`.
 
-    On CUDA by matrix products alone and without synchronising, by the rule of `polar`; with `oversample` or `share` by
-    torch's QR and SVD, which synchronise. In a CUDA graph only with a `sketch`, to be filled anew before every replay: one
-    that `seed` gives comes from the CPU.
+    The sketch is a random matrix that depends on `seed` alone. torch's global generator is neither read nor changed.
+    Every matrix of a batch gets the same sketch.
+
+    On CUDA it uses matrix products and does not synchronise, under the same conditions as `polar`. With `oversample` or
+    `share` it uses torch's QR and SVD, which synchronise. A CUDA graph can capture it only with a `sketch`, which you
+    refill before every replay: a sketch from `seed` is drawn on the CPU.
 
     Args:
         G: one matrix or a batch `(..., m, n)`.
-        rank: how many directions to keep, 1 to min(m, n).
-        iterations: rounds of power iteration, at least 1 (the paper: 2).
-        oversample: extra columns of the sketch, dropped after the SVD (the paper: 0). Never more than min(m, n) in all.
-        seed: of the Gaussian sketch.
+        rank: number of directions to keep, from 1 to min(m, n).
+        iterations: rounds of power iteration, at least 1; the paper uses 2.
+        oversample: extra columns of the sketch, dropped after the SVD; the paper uses 0. The sketch never has more than
+            min(m, n) columns.
+        seed: seed of the Gaussian sketch.
         rtol: as for `polar`.
-        share: an adaptive rank, for each matrix: the smallest r <= `rank` with s_1² + ... + s_r² >= share |G|², so that a
-            gradient of few directions moves in few. Chooses directions, saves no time: all `rank` are computed.
-        sketch: (n, rank + oversample), used instead of the one that `seed` gives.
+        share: adaptive rank, in (0, 1]. Each matrix keeps the smallest r <= `rank` with s_1² + ... + s_r² >= share |G|².
+            This saves no time, since all `rank` directions are computed. None keeps `rank` directions.
+        sketch: a tensor of shape (n, rank + oversample) to use instead of one from `seed`.
+
+    Returns:
+        A new tensor with the shape and dtype of G.
+
+    Raises:
+        TypeError: G is not a dense floating-point tensor.
+        ValueError: an option is out of range, or `sketch` has the wrong shape.
+        RuntimeError: called without `sketch` while a CUDA graph is captured.
+
+    >>> polar_lowrank(torch.diag(torch.tensor([3.0, 0.5, 0.01])), rank=3).diagonal().round(decimals=4)
+    tensor([1., 1., 1.])
     """
     check_matrix(G)
     rows, columns = G.shape[-2:]
@@ -248,17 +269,29 @@ def polar_lowrank(
 def _refuse_capture(device: torch.device) -> None:
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
-            "polar_lowrank must be outside a CUDA graph or be given its sketch, got a stream that is capturing; a graph "
-            "would repeat one sketch: use polar(), no graph, or Sketches"
+            "polar_lowrank must run outside a CUDA graph or be given a sketch, got a stream that is capturing; a graph "
+            "would replay one sketch for ever: use Sketches, polar() or no graph"
         )
 
 
 @torch.no_grad()
 def normalize(G: Tensor, *, floor: float = 0.01) -> Tensor:
-    """g / max(|g|, floor) for every row g of G: one scale per output unit (the paper's column norm).
+    """Row norm: divides every row g of G by max(|g|, floor).
 
-    The paper holds weights as (in, out) and so speaks of columns; torch holds them as (out, in). Not scale-free: rows
-    shorter than the absolute `floor` are divided by it. A non-finite row comes back as NaN and does not touch the others.
+    Args:
+        G: one matrix or a batch `(..., m, n)`. Rows are output units, as torch stores weights.
+        floor: rows with a smaller norm are divided by `floor` itself, so they stay shorter than 1. The paper uses 0.01.
+
+    Returns:
+        A new tensor with the shape and dtype of G. A row with a NaN or an Inf comes back as NaN; others are not affected.
+
+    Raises:
+        TypeError: G is not a dense floating-point tensor.
+        ValueError: G has fewer than two dimensions, or `floor` is not positive.
+
+    >>> normalize(torch.tensor([[3.0, 4.0], [0.0, 0.005]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.5000]])
     """
     check_matrix(G)
     check_number("floor", floor, "the paper uses 0.01", above=0.0)
@@ -328,7 +361,7 @@ def _scaled(G: Tensor, largest: Tensor, dtype: torch.dtype) -> tuple[Tensor, Ten
 
 def check_matrix(G: Tensor) -> None:
     if not isinstance(G, Tensor):
-        raise TypeError(f"G must be a tensor, got {type(G).__name__}; wrap it with torch.as_tensor")
+        raise TypeError(f"G must be a tensor, got {type(G).__name__}; convert it with torch.as_tensor")
     if G.layout != torch.strided:
         raise TypeError(f"G must be dense, got layout {G.layout}; call .to_dense()")
     if G.dtype not in RTOL:

@@ -23,22 +23,30 @@ _OURS = "egd."
 
 
 class EGD(torch.optim.SGD):
-    """W <- W - lr (U Vᵀ + weight_decay W), with G = U S Vᵀ the gradient of each weight matrix.
+    """SGD on equalised gradients: W <- W - lr (U Vᵀ + weight_decay W), where W has the gradient U S Vᵀ.
 
-    Bitwise what `attach(torch.optim.SGD(...), plan)` does. Given bare parameters, every one of two or more dimensions is
-    equalised as (out, rest), the others take plain SGD steps, as does a group that says `equalize=False`. That takes
-    embeddings and output heads too: give it a plan, or a group, to leave them out. A group may have a `decay_before` of its
-    own. For a switch-off or kept spectra use `attach` with SGD.
+    Its steps equal those of `attach(torch.optim.SGD(...), plan)`, bit for bit. It can be copied and pickled.
+    For a switch-off or stored spectra, use `attach` with SGD.
+
+    **Pass a plan.** Given bare parameters, it equalises all with two or more dimensions, as matrices (out, rest).
+    That includes embeddings and output heads. A param group with `equalize=False` takes plain SGD steps.
+    A param group may also set its own `decay_before`.
 
     Args:
-        params_or_plan: parameters, named parameters or groups of them; a `Plan`, or `plan.groups(...)`.
-        lr: the learning rate. An equalised step has spectral norm `lr`, whatever the gradient's size.
-        momentum, nesterov: of the *equalised* gradients, as in `torch.optim.SGD`; `Momentum()` before `Polar()` in
-            `transform` is Muon's order.
-        weight_decay: added after equalising, so on the scale of U Vᵀ: try lr x weight_decay of 0.01 to 0.1.
-        decay_before: added to the gradient before it is equalised, as in the paper's MLP experiments (1e-4 to 1e-2).
-        transform: one transform, or a sequence applied in order.
+        params_or_plan: a `Plan`, `plan.groups(...)`, or what any torch optimizer takes: parameters, named parameters or
+            param groups.
+        lr: learning rate. An equalised gradient has spectral norm 1, so `lr` is the size of a step.
+        momentum, nesterov: as in `torch.optim.SGD`, on the *equalised* gradients. For Muon's order, pass
+            `transform=[Momentum(), Polar()]` instead.
+        weight_decay: weight decay after equalising, on the scale of U Vᵀ. Start with lr x weight_decay of 0.01 to 0.1:
+            see `docs/settings.md`.
+        decay_before: weight decay before equalising. The paper's MLP experiments use 1e-4 to 1e-2.
+        transform: one transform, or a sequence applied in order. The default is exact EGD.
         foreach, maximize: as in `torch.optim.SGD`.
+
+    Raises:
+        TypeError: `params_or_plan` is a module, or another argument has the wrong type.
+        ValueError: a setting is out of range, or a transform does not fit a matrix.
 
     >>> from egalitarian import matrices
     >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)))
@@ -107,7 +115,7 @@ class EGD(torch.optim.SGD):
                 raise
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step; `closure`, if given, makes the gradients first and its value is returned."""
+        """Makes one step. A `closure`, if given, first computes the gradients; its value is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -185,7 +193,7 @@ class EGD(torch.optim.SGD):
             odd = [target for target in entry.targets if target.stack != self._stack]
             if self._stack is not None and odd:
                 raise ValueError(
-                    f"{entry.name!r} must be a stack of {self._stack} as the plan's matrices are, got shape {entry.shape}; "
+                    f"{entry.name!r} must be a stack of {self._stack}, like the plan's matrices, got shape {entry.shape}; "
                     f"put it in a group with equalize=False"
                 )
         check_chain(self._chain, entries, self._stack)
@@ -214,8 +222,8 @@ class EGD(torch.optim.SGD):
         for group in state_dict["param_groups"]:
             if not is_of_chain(group.get("egd_transform", repr(self._chain)), self._chain):
                 raise ValueError(
-                    f"state_dict must be of the same transform {self._chain!r}, got {group['egd_transform']}; "
-                    f"construct EGD with that one"
+                    f"state_dict must be from the same transform {self._chain!r}, got {group['egd_transform']}; "
+                    f"construct EGD with that transform"
                 )
         super().load_state_dict(state_dict)
         for group in self.param_groups:
@@ -234,9 +242,11 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         value = settings.get(what, 0.0)
         if isinstance(value, Tensor):
             value = value.item() if value.numel() == 1 else 0.0  # torch has a word of its own for several
-        check_number(what, value, "to climb, use maximize=True")
+        check_number(what, value, "to maximise, pass maximize=True")
 
 
 def refuse_differentiable(groups: Iterable[Group]) -> None:
     if any(group.get("differentiable") for group in groups):
-        raise ValueError("optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place")
+        raise ValueError(
+            "optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place, so pass False"
+        )

@@ -1,6 +1,6 @@
-"""The way of gradients down a chain of transforms: several side by side, so that matrices of one shape share a call.
+"""Passes gradients through a chain of transforms: several together, so that matrices of one shape share a call.
 
-Nothing here writes a gradient: a passage ends with the new one in hand.
+Nothing here writes to `p.grad`: a passage ends with the new gradient.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory
 
 @dataclass(eq=False)
 class Passage:
-    """One gradient on its way."""
+    """One gradient on its way through the chain."""
 
     entry: Entry
     plain: Tensor
@@ -81,7 +81,7 @@ def _filter(passage: Passage, transform: ElementwiseTransform, prefix: str) -> N
     if transform.remembers is not None and set(memory) != set(transform.remembers):
         raise ValueError(
             f"state must come from the same transforms, got {sorted(memory)} instead of "
-            f"{sorted(transform.remembers)} for {transform!r} on {passage.entry.name!r}; start anew with state=None"
+            f"{sorted(transform.remembers)} for {transform!r} on {passage.entry.name!r}; pass state=None to start again"
         )
     passage.new, memory = transform(passage.new, memory)
     sound = _all_finite(memory, passage.keep)

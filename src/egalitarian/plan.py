@@ -73,7 +73,7 @@ class Entry:
             return f"left: {self.reason}"
         parts = []
         for target in self.targets:
-            stack = "" if target.stack is None else f"{target.stack} of "
+            stack = "" if target.stack is None else f"{target.stack} matrices of "
             parts.append(f"{stack}{target.rows} x {target.columns}" + (f", {target.note}" if target.note else ""))
         unique = list(dict.fromkeys(parts))
         text = " + ".join(parts) if len(unique) > 1 else f"{len(parts)} times {unique[0]}" if parts[1:] else unique[0]
@@ -82,34 +82,38 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Every parameter of a model, taken as matrices or left alone with a reason. Taken + left = all.
+    """Every parameter of a model, taken as one or more matrices or left alone for a reason. Made by `matrices`.
 
-    Printed, it lists them with the verdict on each; to iterate over it gives its entries. An `Entry` has a `name`, the
-    `parameter`, its `shape`, its `targets` (the matrices, none where it is left), `taken`, and the `verdict` as printed.
+    `print(plan)` lists them all. Iterating over a plan yields one `Entry` per parameter, with these attributes:
+
+    - `name`, `parameter` and `shape`;
+    - `taken`: whether EGD takes it;
+    - `targets`: its matrices, none if it is left alone;
+    - `verdict`: the text that `print(plan)` shows.
     """
 
     entries: tuple[Entry, ...]
-    """Of all parameters, in the model's order."""
+    """One entry per parameter, in the model's order."""
     header: str = ""
-    """What the transform does everywhere; `attach` fills it in."""
+    """What the transform does to every matrix; `attach` fills it in."""
 
     @cached_property
     def targets(self) -> tuple[Target, ...]:
-        """All matrices, in the same order: `name`, `rows`, `columns`, `stack`."""
+        """All matrices, in the model's order, each with `name`, `rows`, `columns` and `stack`."""
         return tuple(target for entry in self.entries for target in entry.targets)
 
     @property
     def taken(self) -> tuple[Entry, ...]:
-        """The parameters that are seen as matrices."""
+        """The entries that EGD takes."""
         return tuple(entry for entry in self.entries if entry.taken)
 
     @property
     def left(self) -> tuple[Entry, ...]:
-        """The parameters that are left alone."""
+        """The entries that EGD leaves alone."""
         return tuple(entry for entry in self.entries if not entry.taken)
 
     def takes(self, parameter: Tensor) -> bool:
-        """Whether this very parameter is taken."""
+        """Whether the plan takes this parameter. It must be the same object, not an equal tensor."""
         return parameter in self._taken_parameters
 
     @cached_property
@@ -118,20 +122,27 @@ class Plan:
 
     @cached_property
     def stack(self) -> int | None:
-        """The stack's length, where every matrix is in a stack and all have the same; otherwise None."""
+        """The length of the stacks, if every matrix is in one and all have the same length; otherwise None."""
         lengths = {target.stack for target in self.targets}
         return lengths.pop() if len(lengths) == 1 else None
 
     @property
     def device(self) -> torch.device:
-        """Where the first parameter is."""
+        """The device of the first parameter."""
         return next((entry.parameter.device for entry in self.entries), torch.device("cpu"))
 
     def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer: what is taken with its own settings, what is left with others.
+        """Param groups for an optimizer: one for the parameters that are taken, one for the rest.
 
-        Two dicts as torch knows them, or one where everything is taken or left. `EGD` follows the plan they come from, also
-        with settings of yours (`{**taken, "lr": 0.1}`); of parameters that are picked out of them it knows no plan.
+        `EGD` follows the plan of these groups. It still does after `{**group, "lr": 0.1}`, but not if you pick single
+        parameters out of a group.
+
+        Args:
+            taken: settings of the first group, such as `{"weight_decay": 0.1}`.
+            left: settings of the second group.
+
+        Returns:
+            Two groups, or one if the other would be empty.
 
         >>> from egalitarian import matrices
         >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)))
@@ -142,7 +153,7 @@ class Plan:
             if settings is not None:
                 check_mapping(what, settings, "for example {'weight_decay': 0.03}")
                 if "params" in settings:
-                    raise ValueError(f"{what} must hold settings alone, got 'params' too; the plan knows the parameters")
+                    raise ValueError(f"{what} must hold settings only, got 'params' too; leave it out: the plan has them")
             if entries:
                 groups.append({"params": PlannedParameters(Plan(entries)), **(settings or {})})
         return groups

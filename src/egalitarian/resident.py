@@ -46,7 +46,7 @@ def _launched(K: Tensor, cut: float, table: Tensor, sharp: bool) -> Tensor:
 
 
 def _ready(steps: Steps, k: int, device: torch.device) -> bool:
-    """Whether the kernel has been tried for such matrices; the first time it is, unless a CUDA graph is being recorded."""
+    """Whether the kernel has been tried for such matrices; the first time it is, unless a CUDA graph is being captured."""
     key = steps, k, device
     if key not in _tables and not torch.cuda.is_current_stream_capturing():
         _tables[key] = _tried(steps, k, device)

@@ -13,7 +13,7 @@ Group = dict[str, Any]
 
 
 class Roster:
-    """The entries of an optimizer's parameters, made anew only when its groups have changed.
+    """The entries of an optimizer's parameters, rebuilt only when its groups have changed.
 
     Args:
         names: of the parameters that a plan knows. Others go by the name the optimizer has for them, or, where it has

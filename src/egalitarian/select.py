@@ -26,23 +26,28 @@ def matrices(
 ) -> Plan:
     """Decides which parameters EGD takes, and as which matrices.
 
-    By default the weights of Linear and convolution layers, without the output head. A convolution's weight is
-    flattened to (out, rest). A tied weight is left alone when any of its owners is.
+    By default EGD takes the weights of Linear and convolution layers, except the output head. A convolution's weight is
+    flattened to (out, rest). A tied weight is left alone if any module that owns it is.
 
     Args:
-        model: a module, or a mapping of names to tensors (which then needs `include`: names alone do not tell an
-            embedding from a weight).
-        include: what to take instead of the default set: name patterns (`"encoder.*.weight"`, or a module's name for
-            all inside it), module types, or parameters.
-        exclude: what to leave alone, in the same terms.
-        head: the output layer: `"last"` is the last registered Linear or convolution, unless it is the only one; a name
-            overrides, None means there is none to leave out. With `include`, `"last"` has no part.
-        split: `{pattern: sizes}` for fused weights: each run of output rows becomes a matrix of its own.
-            `nn.MultiheadAttention.in_proj_weight` is taken in three by itself.
-        stack: what has a leading axis of independent matrices (experts, seeds); `True`: every parameter.
+        model: a module, or a mapping of names to tensors. A mapping needs `include`, since names do not distinguish an
+            embedding from a weight.
+        include: what to take instead of the default set, as one or more selectors. A name pattern such as
+            `"encoder.*.weight"` matches parameters; a module's name matches everything inside that module.
+        exclude: what to leave alone, as one or more selectors.
+        head: the output layer, which is left alone. `"last"` means the last registered Linear or convolution, unless it is
+            the only one; with `include` it has no effect. None means that there is no head.
+        split: `{pattern: sizes}` for fused weights. Each size is a number of output rows that form a matrix of their own.
+            `nn.MultiheadAttention.in_proj_weight` is split into three automatically.
+        stack: parameters whose leading axis counts independent matrices, such as experts or seeds. True means every
+            parameter.
+
+    Returns:
+        The plan. Print it to check which matrices EGD takes.
 
     Raises:
-        ValueError: a pattern matches nothing, sizes do not add up, or no matrix is left.
+        TypeError: an argument has the wrong type, or `include` names a parameter that is not floating-point.
+        ValueError: a selector matches nothing, split sizes do not add up, or the plan takes no matrix.
 
     >>> print(matrices(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))))
     0.weight  (4, 8)  taken as 4 x 8
@@ -55,7 +60,7 @@ def matrices(
     if not plan.targets:
         raise ValueError(
             f"the plan must take at least one matrix, got none of {len(plan)} parameters; "
-            f"name what to take with include=, or mend exclude= and head=:\n{plan}"
+            f"choose matrices with include=, or change exclude= and head=:\n{plan}"
         )
     return plan
 
@@ -72,7 +77,7 @@ def survey(
     """`matrices`, but a plan without any matrix is fine too: enough for transforms that act on entries."""
     listed = listing(model)
     if include is None and not isinstance(model, nn.Module):
-        raise ValueError("include must name what to take when the model is a mapping, got None; pass name patterns")
+        raise ValueError("include must name what to take if the model is a mapping, got None; pass name patterns")
     included = None if include is None else as_selectors("include", include)
     by_default = isinstance(head, str) and head == "last"
     heads = last_layer(model) if by_default else set()
@@ -86,13 +91,13 @@ def survey(
     def reason_against(item: Listed) -> str:
         depth = item.parameter.ndim - (item in stacked)
         if depth < 2:
-            return f"{depth}-D" + (" beside the stack's axis" if item in stacked else "")
+            return f"{depth}-D" + (" without the stack's axis" if item in stacked else "")
         if matching(excluded, item):
             return "excluded"
         if matching(heading, item):
             return "output head"
         if item.parameter.dtype not in _DTYPES:
-            return f"{item.parameter.dtype} is not among {', '.join(map(str, _DTYPES))}"
+            return f"dtype {item.parameter.dtype} is not supported"
         if included is not None:
             return "" if chosen(included, item) else "not included"
         return next((reason for owner in item.owners if (reason := owner.reason_against(heads))), "")
@@ -112,7 +117,7 @@ def survey(
         item = next(iter(fused))
         raise ValueError(
             f"split must name a parameter that is taken, got {item.name!r}, which is left alone "
-            f"({reason_against(item)}); include it or drop the split"
+            f"({reason_against(item)}); include it or remove it from split"
         )
     return Plan(tuple(entries))
 
@@ -129,7 +134,7 @@ def _targets(item: Listed, stacked: bool, sizes: Sequence[int] | None) -> Iterat
         return
     if sum(sizes) != rows:
         raise ValueError(
-            f"split must add up to the {rows} output rows of {item.name!r}, got {tuple(sizes)} = {sum(sizes)}; "
+            f"split sizes must add up to the {rows} output rows of {item.name!r}, got {tuple(sizes)} = {sum(sizes)}; "
             f"give one size per matrix"
         )
     start = 0
@@ -147,12 +152,12 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequenc
     scalar = next((item for item in found if item.parameter.ndim == 0), None)
     if scalar is not None:
         raise ValueError(
-            f"a stacked parameter must have a leading axis, got {scalar.name!r} of shape (); name the others in stack="
+            f"a stacked parameter must have a leading axis, got {scalar.name!r} of shape (); name only the others in stack="
         )
     lengths = {item.parameter.shape[0]: item for item in found}
     if stack is True and len(lengths) > 1:
         text = ", ".join(f"{length} in {item.name!r}" for length, item in lengths.items())
-        raise ValueError(f"stack=True must find one length in every parameter, got {text}; name the stacked ones")
+        raise ValueError(f"with stack=True every leading axis must have the same length, got {text}; name those in stack=")
     return set(found)
 
 
@@ -164,7 +169,9 @@ def _fused(split: Mapping[str, Sequence[int]] | None, listed: Sequence[Listed]) 
         matched("split", as_selectors("split", pattern), listed)
         whole_rows = isinstance(sizes, Sequence) and all(isinstance(size, int) and size > 0 for size in sizes)
         if not whole_rows or not sizes:
-            raise ValueError(f"split must give positive sizes for {pattern!r}, got {sizes!r}; list the output rows")
+            raise ValueError(
+                f"split must give positive sizes for {pattern!r}, got {sizes!r}; list the output rows of each matrix"
+            )
         for item in listed:
             if matching((pattern,), item) and item.parameter.ndim >= 2:
                 fused[item] = tuple(sizes)
@@ -178,7 +185,7 @@ def _check_included(included: Sequence[Selector], listed: Sequence[Listed], stac
         if all(item.parameter.ndim - (item in stacked) < 2 for item in found):
             raise ValueError(
                 f"include must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
-                f"EGD needs at least two dimensions"
+                f"a matrix has at least two dimensions"
             )
         wrong = next((item for item in found if item.parameter.dtype not in _DTYPES), None)
         if wrong is not None:

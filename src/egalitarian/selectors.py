@@ -15,6 +15,7 @@ _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _LAYERS = (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED)
+_SELECTORS = "a selector is a name pattern, a module, a module type or a parameter"
 _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -47,11 +48,11 @@ class Owner:
         if self.module in heads:
             return "output head"
         if self.transposed and self.module.groups != 1:
-            return "transposed convolution in groups"
+            return "grouped transposed convolution"
         attention = isinstance(self.module, nn.MultiheadAttention) and self.local in _ATTENTION_WEIGHTS
         if self.is_layer or attention:
             return ""
-        return f"{self.local!r} of {type(self.module).__name__} is no Linear or Conv weight"
+        return f"{self.local!r} of {type(self.module).__name__} is not a Linear or Conv weight"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +77,19 @@ def listing(model: nn.Module | Mapping[str, Tensor]) -> list[Listed]:
     if isinstance(model, Mapping):
         wrong = next(((name, value) for name, value in model.items() if not isinstance(value, Tensor)), None)
         if wrong is not None:
-            raise TypeError(f"a mapping must hold tensors, got {type(wrong[1]).__name__} for {wrong[0]!r}")
+            raise TypeError(f"a mapping must hold tensors, got {type(wrong[1]).__name__} for {wrong[0]!r}; leave it out")
         first: dict[Tensor, str] = {}
         for name, tensor in model.items():
             if first.setdefault(tensor, name) != name:
                 raise ValueError(
-                    f"a mapping must hold each tensor once, got one as {first[tensor]!r} and {name!r}; drop one"
+                    f"a mapping must hold each tensor once, got one as {first[tensor]!r} and {name!r}; remove one"
                 )
         return [Listed(name, tensor) for name, tensor in model.items()]
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module or a mapping of names to tensors, got {type(model).__name__}")
+        raise TypeError(
+            f"model must be a torch.nn.Module or a mapping of names to tensors, got {type(model).__name__}; "
+            f"pass the module itself or a dict"
+        )
     owners: dict[Tensor, list[Owner]] = {}
     for owner, parameter in _owners(model):
         if isinstance(parameter, nn.parameter.UninitializedParameter):
@@ -126,12 +130,12 @@ def as_selectors(what: str, given: Selector | Iterable[Selector]) -> tuple[Selec
     if isinstance(given, str | type | Tensor | nn.Module):
         given = (given,)
     elif not isinstance(given, Iterable):
-        raise TypeError(f"{what} must be a name pattern, a module type or a parameter, got {given!r}")
+        raise TypeError(f"{what} must be one or more selectors, got {given!r}; {_SELECTORS}")
     selectors = tuple(given)
     for selector in selectors:
         a_type = isinstance(selector, type) and issubclass(selector, nn.Module)
         if not a_type and not isinstance(selector, str | Tensor | nn.Module):
-            raise TypeError(f"{what} must hold name patterns, module types or parameters, got {selector!r}")
+            raise TypeError(f"{what} must hold selectors only, got {selector!r}; {_SELECTORS}")
     return selectors
 
 
@@ -166,13 +170,20 @@ def matched(what: str, selectors: Sequence[Selector], listed: Sequence[Listed]) 
         if any(_matches(selector, item) for item in listed):
             continue
         if isinstance(selector, Tensor):
-            raise ValueError(f"{what} must name parameters of the model, got a tensor of shape {tuple(selector.shape)}")
+            raise ValueError(
+                f"{what} must name parameters of the model, got a tensor of shape {tuple(selector.shape)} that is not one; "
+                f"pass the model's own parameter"
+            )
         if isinstance(selector, type):
-            raise ValueError(f"{what} must match a parameter, got {selector.__name__}, and the model holds none")
+            raise ValueError(
+                f"{what} must match a parameter, got {selector.__name__}; the model has no such module with one"
+            )
         if isinstance(selector, nn.Module):
-            raise ValueError(f"{what} must name modules of the model, got another {type(selector).__name__}; take its own")
+            raise ValueError(
+                f"{what} must name modules of the model, got another {type(selector).__name__}; pass the model's own"
+            )
         paths = (path for item in listed for owner in item.owners for path, _ in owner.around if path)
         names = list(dict.fromkeys([*(item.name for item in listed), *paths]))
         near = difflib.get_close_matches(selector, names, n=3, cutoff=0.6)
-        hint = f"did you mean {', '.join(near)}?" if near else f"the names begin with {', '.join(names[:3])}"
+        hint = f"did you mean {', '.join(near)}?" if near else f"the first names are {', '.join(names[:3])}"
         raise ValueError(f"{what} must match a parameter, got {selector!r}, which matches nothing; {hint}")

@@ -1,4 +1,4 @@
-"""The sketches of randomized transforms: drawn on the CPU from a seed, the same everywhere; and room in a graph."""
+"""The sketches of randomized transforms: drawn on the CPU from a seed; and their memory in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Place(NamedTuple):
 
 
 class Sketches:
-    """The sketches of a step that is recorded as a CUDA graph: they stay where they are and are drawn anew for each repeat.
+    """The sketches of `LowRankPolar` in a captured CUDA graph, refilled before every replay.
 
-    A graph repeats operations, not random draws. So what is recorded under `with sketches.kept():` reads its sketches from
-    fixed places, and `sketches.draw(step)` before each replay makes them those of that step.
+    A graph replays operations, but does not draw random numbers. Capture the step under `with sketches.kept():`.
+    Then call `sketches.draw(step)` before each replay, with the number of that step, counted from 0.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Sketches:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """A context manager, for while the graph is recorded: its randomized transforms read their sketches from here."""
+        """Context manager for the capture: a step captured inside reads its sketches from this object."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -51,7 +51,7 @@ class Sketches:
         return self._pages[place]
 
     def draw(self, step: int) -> None:
-        """Makes every sketch that of the step, without synchronising."""
+        """Fills every sketch with the values for this step, without synchronising."""
         for place, page in self._pages.items():
             page.copy_(gaussian(place.rows, place.columns, place.seed_at(step), page.device), non_blocking=True)
 
@@ -60,7 +60,7 @@ _CURRENT: ContextVar[Sketches | None] = ContextVar("sketches", default=None)
 
 
 def sketch_for(place: Place, step: int, device: torch.device) -> Tensor | None:
-    """Drawn for this step; while a graph is recorded, a place that will be filled; None: there is none to be filled."""
+    """The sketch of this step. During capture: the memory that `Sketches.draw` fills, or None without `Sketches.kept`."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         current = _CURRENT.get()
         return None if current is None else current._page(place, device)

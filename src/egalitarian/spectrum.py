@@ -12,28 +12,28 @@ from egalitarian.kernels import check_matrix
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The singular values of one matrix, or of each matrix of a batch, and what they say.
+    """The singular values s of one matrix, or of each matrix of a batch. Made by `spectrum`.
 
-    The measures are computed when asked for, so keeping a spectrum costs no synchronisation with the device.
+    `condition`, `stable_rank` and `effective_rank` are computed when they are read.
     """
 
     values: Tensor
-    """(..., min(m, n)), float64, largest first. All NaN for a matrix with a non-finite entry."""
+    """Shape (..., min(m, n)), float64, largest first. All NaN for a matrix with a NaN or an Inf."""
 
     @property
     def condition(self) -> Tensor:
-        """s_max / s_min: 1 when all directions are equal, inf when the matrix is singular, NaN when it is zero."""
+        """s_max / s_min: 1 if all singular values are equal, inf for a singular matrix, NaN for a zero matrix."""
         return self.values[..., 0] / self.values[..., -1]
 
     @property
     def stable_rank(self) -> Tensor:
-        """sum(s²) / s_max²: how many directions carry the energy; 0 for a zero matrix."""
+        """sum(s²) / s_max²: roughly the number of strong directions; 0 for a zero matrix."""
         largest = self.values[..., 0]
         return torch.where(largest == 0, 0, (self.values / largest[..., None]).square().sum(-1))
 
     @property
     def effective_rank(self) -> Tensor:
-        """exp of the entropy of s / sum(s) (Roy and Vetterli 2007); 0 for a zero matrix."""
+        """exp(entropy of s / sum(s)), after Roy and Vetterli (2007); 0 for a zero matrix."""
         total = self.values.sum(-1, keepdim=True)
         share = self.values / total
         entropy = -torch.xlogy(share, share).sum(-1)
@@ -51,7 +51,11 @@ class Spectrum:
 
 @torch.no_grad()
 def spectrum(G: Tensor) -> Spectrum:
-    """The singular values of one matrix or of a batch `(..., m, n)`, in float64, with the measures that follow.
+    """Computes the singular values of a matrix, or of a batch `(..., m, n)`, in float64.
+
+    Raises:
+        TypeError: G is not a dense floating-point tensor.
+        ValueError: G has fewer than two dimensions, or no rows or columns.
 
     >>> float(spectrum(torch.tensor([[3.0, 0.0], [0.0, 0.5]])).condition)
     6.0

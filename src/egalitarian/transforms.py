@@ -1,7 +1,7 @@
 """What may be done to a gradient, as frozen values.
 
 Two kinds. A *matrix* transform acts on the plan's matrices and keeps nothing. An *elementwise* transform acts on every
-parameter and may keep a memory, which is handed in and out as plain tensors: no transform holds one between calls.
+parameter and may keep a memory, which it takes and returns as plain tensors: no transform holds one between calls.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class _Value:
 
 
 class MatrixTransform(_Value, ABC):
-    """Acts on each matrix of the plan, `(m, n)` or a stack of them `(k, m, n)`; keeps nothing.
+    """Base of transforms that act on each matrix of the plan, `(m, n)` or a stack `(k, m, n)`, and keep no state.
 
-    A subclass that says `shares=True` may be handed matrices of several parameters in one call, as a stack, on a GPU: it
-    does to each what it would do alone, and the site's name, empty then, is nothing to it. Not inherited.
+    On a GPU, a subclass declared with `shares=True` gets matrices of several parameters in one call, as a stack.
+    It must treat each as it would alone, and not use the site's name, which is empty then. Not inherited.
     """
 
     shares: ClassVar[bool] = False
@@ -74,11 +74,11 @@ class MatrixTransform(_Value, ABC):
         """Raises where this transform cannot serve a matrix of that shape and dtype."""
 
     def note(self, rows: int, columns: int) -> str:
-        """What `print(plan)` says beside a matrix of that shape."""
+        """What `print(plan)` adds for a matrix of that shape."""
         return ""
 
     def cutoff(self) -> str:
-        """What `print(plan)` says of the cut-off; empty where there is none."""
+        """What `print(plan)` says about the cut-off; empty if there is none."""
         return ""
 
 
@@ -110,16 +110,23 @@ class _CutOff(MatrixTransform):
 
 @dataclass(frozen=True, repr=False)
 class Polar(_CutOff, shares=True, spreads=True):
-    """U Vᵀ: exact egalitarian gradient descent.
+    """EGD: replaces each gradient matrix G = U S Vᵀ by its polar factor U Vᵀ.
 
     Args:
-        compute: the precision the gradients are *computed* in: None (the gradient's own dtype; float16 while a GradScaler
-            is stepping), a dtype, or `"tf32"`. Under bf16 autocast say `torch.bfloat16`: the gradients are float32 then,
-            but their noise is not.
-        rtol: the cut-off itself, instead of the one that follows from `compute`.
+        compute: the precision in which the gradients are *computed*, which sets the cut-off: see
+            `docs/method.md#precision`. None means the gradient's dtype, or float16 while a GradScaler is stepping.
+            Under bf16 autocast pass `torch.bfloat16`: the gradients are float32, but their noise is that of bfloat16.
+        rtol: the relative cut-off itself, in [0, 1); overrides `compute`.
         floor, method, precision: as for `egalitarian.polar`.
-        scale: the step sizes by shape that Muon's users know: `"spectral"` multiplies by sqrt(max(1, m / n)), `"rms"` by
-            0.2 sqrt(max(m, n)) (torch.optim.Muon's `adjust_lr_fn` "original" and "match_rms_adamw").
+        scale: a factor for each matrix (m, n), as `adjust_lr_fn` of `torch.optim.Muon`. None means 1.
+            - `"spectral"`: sqrt(max(1, m / n)), Muon's `"original"`.
+            - `"rms"`: 0.2 sqrt(max(m, n)), Muon's `"match_rms_adamw"`.
+
+    >>> from egalitarian import attach
+    >>> layer = torch.nn.Linear(3, 2)
+    >>> egd = attach(torch.optim.AdamW(layer.parameters()), layer, Polar(compute=torch.bfloat16))
+    >>> egd.plan.header
+    'Polar(compute=torch.bfloat16); cut-off 0.005, gradients computed in bfloat16'
     """
 
     floor: float | None = field(default=None, kw_only=True)
@@ -159,25 +166,31 @@ class Polar(_CutOff, shares=True, spreads=True):
         return 1.0
 
     def note(self, rows: int, columns: int) -> str:
-        return "" if self.scale is None else f"times {self.factor(rows, columns):.3g}"
+        return "" if self.scale is None else f"scaled by {self.factor(rows, columns):.3g}"
 
 
 @dataclass(frozen=True, repr=False)
 class LowRankPolar(_CutOff):
-    """The `rank` leading directions of U Vᵀ by a randomized SVD (the paper's Algorithms 2 and 3).
+    """EGD on the `rank` leading directions only, by a randomized SVD (the paper's Algorithms 2 and 3).
 
-    The sketch is a function of (seed, parameter name, step), or of (seed, parameter name) with `fixed=True`: the global
-    generator plays no part, and every element of a stack sees the sketch it would see alone.
+    The sketch, a random matrix, depends on (seed, parameter name, step). torch's global generator is neither read nor
+    changed. Every element of a stack gets the sketch that it would get alone.
 
     Args:
-        rank: directions kept. Where a matrix has fewer rows or columns it is an error, unless `cap=True`, which uses
-            min(rank, m, n) for that matrix and says so in `print(plan)`.
+        rank: number of directions to keep. A matrix with fewer rows or columns is an error, unless `cap=True`.
+        cap: use min(rank, m, n) for such a matrix instead; `print(plan)` shows it.
         iterations, oversample: as for `egalitarian.polar_lowrank`.
-        seed: of all sketches.
-        fixed: the same sketch at every step, as in the authors' JAX code.
-        share: an adaptive rank: at each step and for each matrix the smallest one, at most `rank`, that keeps this share
-            of the gradient's spectrum (its squared singular values). It saves no time; None keeps all `rank` directions.
+        seed: seed of all sketches.
+        fixed: use the same sketch at every step, as in the authors' JAX code.
+        share: adaptive rank, in (0, 1]. At each step, each matrix keeps the smallest rank, at most `rank`, that holds
+            this share of its squared singular values. This saves no time. None keeps `rank` directions.
         compute, rtol: as for `Polar`.
+
+    >>> from egalitarian import attach
+    >>> layer = torch.nn.Linear(8, 4)
+    >>> egd = attach(torch.optim.SGD(layer.parameters(), lr=0.1), layer, LowRankPolar(64, cap=True))
+    >>> egd.plan.taken[0].verdict
+    'taken as 4 x 8, rank 4, capped from 64'
     """
 
     rank: int
@@ -218,16 +231,18 @@ class LowRankPolar(_CutOff):
         rank = min(self.rank, rows, columns)
         capped = f", capped from {self.rank}" if rank < self.rank else ""
         return f"rank {rank}{capped}" + (
-            "" if self.share is None else f", less where fewer keep {self.share:g} of the spectrum"
+            "" if self.share is None else f", or fewer that hold {self.share:g} of the spectrum"
         )
 
 
 @dataclass(frozen=True, repr=False)
 class RowNorm(MatrixTransform, shares=True):
-    """g / max(|g|, floor) for every row g, one per output unit: the paper's column norm, its cheap stand-in for EGD.
+    """Row norm, the paper's cheap alternative to EGD: divides every row g by max(|g|, floor).
+
+    A row belongs to one output unit. The paper calls this "column norm", since it stores weights as (in, out).
 
     Args:
-        floor: rows of a smaller norm keep their proportion to it, so the result does depend on the gradient's scale.
+        floor: as for `normalize`.
     """
 
     floor: float = 0.01
@@ -241,9 +256,12 @@ class RowNorm(MatrixTransform, shares=True):
 
 @dataclass(frozen=True, repr=False)
 class Natural(_CutOff, shares=True):
-    """F⁻¹ G with F = G Gᵀ: natural gradient descent with the layer's empirical Fisher matrix, for comparison.
+    """The natural gradient F⁻¹ G with the layer's empirical Fisher matrix F = G Gᵀ, for comparison.
 
-    Inverts the singular values instead of equalising them, so the weakest direction moves fastest. Unstable by nature.
+    It inverts the singular values instead of equalising them, so the weakest direction moves fastest. It is unstable.
+
+    Args:
+        compute, rtol: as for `Polar`.
     """
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
@@ -251,11 +269,11 @@ class Natural(_CutOff, shares=True):
 
 
 class ElementwiseTransform(_Value, ABC):
-    """Acts on the gradient of every parameter of the optimizer, or of those a `plan` takes."""
+    """Base of filters, which act on the gradient of every parameter, or of those that a `plan` takes."""
 
     plan: Plan | None = None
     remembers: ClassVar[tuple[str, ...] | None] = None
-    """The keys of its memory, to tell a state of other transforms; None: not told."""
+    """The keys of its memory, to recognise the state of other transforms; None skips that check."""
 
     def __post_init__(self) -> None:
         if self.plan is not None and not isinstance(self.plan, Plan):

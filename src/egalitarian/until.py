@@ -17,17 +17,27 @@ from egalitarian.checks import check_bool, check_integer, check_number
 
 @dataclass(frozen=True)
 class Until:
-    """Switches EGD off once a metric has passed a threshold (the paper: validation accuracy above 0.95).
+    """A rule for `attach`: switch EGD off once a metric passes a threshold.
 
-    Off after `patience + 1` consecutive observations strictly beyond the threshold.
+    EGD switches off after `patience + 1` consecutive observations strictly beyond the threshold. The paper switches off
+    once validation accuracy is above 0.95.
 
     Args:
-        threshold: of the metric.
-        mode: `"max"` for a metric that rises (accuracy), `"min"` for one that falls (loss).
+        threshold: a finite number on the scale of the metric: 0.95 for a fraction, 95 for a percentage.
+        mode: `"max"` for a metric that rises, such as accuracy. `"min"` for one that falls, such as a loss.
         patience: further observations beyond the threshold to wait for.
-        resume: switch on again after as many consecutive observations at or below `threshold - margin` (for `"min"`: at
-            or above `threshold + margin`).
-        margin: see `resume`.
+        resume: switch EGD on again after `patience + 1` consecutive observations at or below `threshold - margin`. With
+            `mode="min"` they must be at or above `threshold + margin`.
+        margin: how far the metric must fall back, on its own scale. Only with `resume=True`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> from egalitarian import attach
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    >>> egd = attach(torch.optim.SGD(model.parameters(), lr=0.3), model, until=Until(0.95))
+    >>> egd.observe(0.9), egd.observe(0.96)
+    (True, False)
     """
 
     threshold: float
@@ -38,14 +48,14 @@ class Until:
 
     def __post_init__(self) -> None:
         if not isinstance(self.threshold, Real) or not math.isfinite(self.threshold):
-            raise ValueError(f"threshold must be a finite number, got {self.threshold}; leave until=None to never stop")
+            raise ValueError(f"threshold must be a finite number, got {self.threshold!r}; to keep EGD on, pass until=None")
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}; 'max' is for accuracy, 'min' for a loss")
-        check_integer("patience", self.patience, "0 switches at the first", least=0)
-        check_number("margin", self.margin, "it widens the gap before resuming")
+        check_integer("patience", self.patience, "0 waits for none", least=0)
+        check_number("margin", self.margin, "0 resumes at the threshold")
         check_bool("resume", self.resume)
         if self.margin and not self.resume:
-            warnings.warn("margin has no effect without resume=True", stacklevel=3)
+            warnings.warn("margin has no effect without resume=True; pass resume=True or leave margin out", stacklevel=3)
 
     def _decide(self, active: Tensor, streak: Tensor, metric: Tensor) -> tuple[Tensor, Tensor]:
         """(active, streak) after one more observation; elementwise, so a stack decides for each of its elements.
@@ -65,7 +75,7 @@ class Until:
 class Switch:
     """On or off: as a whole, or, with a stack, for each of its elements.
 
-    The truth lives on the CPU, to be asked without synchronising; a step uses a copy where the gradients are.
+    The switch is kept on the CPU, to be read without synchronising; a step uses a copy on the device of the gradients.
     """
 
     def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
@@ -96,7 +106,7 @@ class Switch:
 
     def observe(self, metric: float | Tensor | Sequence[float]) -> None:
         if self._until is None:
-            raise RuntimeError("observe needs a rule to decide by, got until=None; attach(..., until=Until(0.95))")
+            raise RuntimeError("observe() needs a rule, got until=None; call attach(..., until=Until(0.95))")
         values = _on_cpu("metric", metric, "pass a float or a tensor")
         if not hasattr(metric, "dtype") or not values.is_floating_point():  # a tensor's or numpy's float keeps its dtype
             values = _on_cpu("metric", metric, "pass a float or a tensor", torch.float64)
@@ -104,14 +114,14 @@ class Switch:
             values = values.reshape(())
         if values.shape != self._active.shape:
             wanted = "a number" if self._stack is None else f"{self._stack} values, one per stack element"
-            raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass the metric itself")
+            raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass that many metrics")
         if values.isnan().any():
-            raise ValueError(f"metric must be a number, got {metric}; decide yourself with on() or off()")
+            raise ValueError(f"metric must be a number, got {metric}; skip this call, or switch with on() and off()")
         if not self._told and self._until.mode == "max" and 0 < self._until.threshold <= 1 and (values > 1.001).any():
             self._told = True
             warnings.warn(
-                f"metric {float(values.max()):g} is beyond 1 and Until's threshold is {self._until.threshold:g}: if one of "
-                f"them is in per cent, EGD goes off too early; give both on one scale",
+                f"metric {float(values.max()):g} is above 1, but Until's threshold is {self._until.threshold:g}: if the "
+                f"metric is a percentage, EGD switches off too early; use the same scale for both",
                 stacklevel=3,
             )
         self._set(*self._until._decide(self._active, self._streak, values))
@@ -120,12 +130,12 @@ class Switch:
         return {"active": self._active.tolist(), "streak": self._streak.tolist()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        active = _on_cpu("active", state_dict["active"], "load what state_dict() gave", torch.bool)
-        streak = _on_cpu("streak", state_dict["streak"], "load what state_dict() gave", torch.int64)
+        active = _on_cpu("active", state_dict["active"], "load what state_dict() returned", torch.bool)
+        streak = _on_cpu("streak", state_dict["streak"], "load what state_dict() returned", torch.int64)
         if not active.shape == streak.shape == self._active.shape:
             raise ValueError(
-                f"state_dict must be of a stack of shape {tuple(self._active.shape)}, got {tuple(active.shape)}; attach to "
-                f"a plan with that stack"
+                f"state_dict must be from a plan with a stack of shape {tuple(self._active.shape)}, got "
+                f"{tuple(active.shape)}; attach to a plan with that stack"
             )
         self._set(active, streak)
 
@@ -140,4 +150,4 @@ def _on_cpu(what: str, value: Any, way_out: str, dtype: torch.dtype | None = Non
             value = value.detach()
         return torch.as_tensor(value, dtype=dtype, device="cpu")
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{what} must be a number or several, got {value!r}; {way_out}") from None
+        raise TypeError(f"{what} must be a number or a sequence of numbers, got {value!r}; {way_out}") from None

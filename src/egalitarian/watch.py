@@ -1,4 +1,4 @@
-"""Looking around at each step: is EGD doing anything, and who called?"""
+"""Checks at each step: does EGD do anything, and who called the step?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch 
 
 
 class Watch:
-    """Says so when EGD has been doing nothing: matrices that do not get a gradient."""
+    """Warns when EGD does nothing: matrices that do not get a gradient."""
 
     PATIENCE = 10
 
@@ -46,7 +46,10 @@ class Watch:
 
     @staticmethod
     def _warn(message: str) -> None:
-        warnings.warn(f"{message}; is the plan for another model, or are they frozen or unused?", stacklevel=2)
+        warnings.warn(
+            f"{message}; check that the plan is for this model, and that its matrices are neither frozen nor unused",
+            stacklevel=2,
+        )
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ STRONG = 0.05
 REFINE_BELOW = 1e-4
 """Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step."""
 BAND = 128
-"""Of the long side, in float64 at a time: what is larger the system would take back, and give anew, every time."""
+"""Of the long side, in float64 at a time: the system would free and allocate a larger block every time."""
 
 
 def _by_svd(X: Tensor, rtol: float, floor: Tensor | None) -> Tensor:

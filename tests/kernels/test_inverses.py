@@ -229,7 +229,7 @@ def test_the_rule_on_a_cpu() -> None:
     assert (choose(63), choose(64), choose(4000)) == ("eigh", "inverses", "inverses")
     assert (choose(100, FAST_CUT), choose(100, 1e-3)) == ("inverses", "eigh")
     told = explain(torch.zeros(70, 90), precision="fast")
-    assert told.startswith("inverses: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors where weak")
+    assert told.startswith("inverses: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors if there")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_the_rule_on_a_cpu() -> None:
     [
         ({}, "precision must be .fast. for method .inverses., got .exact.; use method=.eigh. or .products."),
         ({"precision": "fast", "rtol": 1e-2}, "rtol must be <= 0.0005 for method .inverses., got 0.01"),
-        ({"precision": "fast", "floor": 1e-6}, "floor must be None without the exact singular values"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method .products. or precision .fast."),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, object], told: str) -> None:

@@ -131,13 +131,13 @@ def test_it_compiles_in_one_piece(method: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)"),
+        ({}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)"),
         (
             {"precision": "fast"},
-            "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a CPU)",
+            "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)",
         ),
-        ({"method": "products"}, "products: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (asked for)"),
-        ({"rtol": 1e-9}, "svd: float64 SVD, cut-off 1e-09 (a cut-off below 5e-07 is beyond a Gram matrix)"),
+        ({"method": "products"}, "products: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (as requested)"),
+        ({"rtol": 1e-9}, "svd: float64 SVD, cut-off 1e-09 (a Gram matrix does not resolve a cut-off below 5e-07)"),
         ({"floor": 1e-6}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a floor needs"),
     ],
 )
@@ -160,8 +160,8 @@ def test_the_rule_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"precision": "quick"}, "precision must be 'exact' or 'fast', got 'quick'"),
         ({"precision": "fast", "method": "svd"}, "precision must be 'exact' for method 'svd'"),
-        ({"precision": "fast", "floor": 1e-6}, "floor must be None without the exact singular values"),
-        ({"method": "products", "floor": 1e-6}, "floor must be None without the exact singular values"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method 'products' or precision 'fast'"),
+        ({"method": "products", "floor": 1e-6}, "floor must be None for method 'products' or precision 'fast'"),
         ({"method": "products", "rtol": 1e-8}, "rtol must be >= 5e-07 for method 'products'"),
     ],
 )

@@ -310,7 +310,7 @@ def test_a_removed_attachment_says_so() -> None:
     assert egd.active is False
     assert egd.observe(0.1) is False
     assert egd.state_dict()["active"] is True  # what a resumed run is to begin with
-    assert "removed from SGD" in repr(egd)
+    assert "removed from SGD, active=False" in repr(egd)
     with pytest.raises(RuntimeError, match="attach again"):
         egd.on()
 
@@ -345,7 +345,7 @@ def test_a_model_is_not_parameters() -> None:
 
 def test_a_stack_of_vectors_is_called_that() -> None:
     weights = {"v": torch.zeros(4, 3), "w": torch.zeros(4, 3, 2)}
-    assert "1-D beside the stack's axis" in str(eg.matrices(weights, include="w", stack=True))
+    assert "1-D without the stack's axis" in str(eg.matrices(weights, include="w", stack=True))
 
 
 # -- and a second attack, on the answers to the first --------------------------------------------------------------------

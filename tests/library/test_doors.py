@@ -192,5 +192,5 @@ def test_a_state_of_other_transforms_is_refused() -> None:
     plan = eg.matrices(model)
     loss_of(model).backward()
     state = eg.equalize_(plan, eg.Momentum())
-    with pytest.raises(ValueError, match=r"state must come from the same transforms.*start anew"):
+    with pytest.raises(ValueError, match=r"state must come from the same transforms.*start again"):
         eg.equalize_(plan, eg.GrokfastEMA(), state=state)

@@ -274,7 +274,7 @@ def test_a_parameter_that_no_plan_knows_takes_its_plain_step() -> None:
     optimizer.add_param_group({"params": [stranger]})
     loss_of(model).backward()
     stranger.grad = torch.full((3, 3), 0.25)
-    with pytest.warns(UserWarning, match=r"'param_groups\[1\].params\[0\]' came that the plan does not know"):
+    with pytest.warns(UserWarning, match=r"'param_groups\[1\].params\[0\]' joined the optimizer but not the plan"):
         optimizer.step()
     assert torch.equal(stranger.detach(), torch.full((3, 3), 0.75))
 

@@ -840,7 +840,7 @@ class TestOutsider(TestCase):
         """EGD is copied in silence (a warning fails the test); an attached optimizer says that the copy is bare."""
         if info.optim_cls is EGD:
             return how(value)
-        with self.assertWarnsRegex(UserWarning, "EGD is attached to this optimizer, and a copy or pickle"):
+        with self.assertWarnsRegex(UserWarning, "a copy or pickle of this optimizer does not include the EGD"):
             return how(value)
 
     @optims(ROWS)

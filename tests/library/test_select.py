@@ -164,7 +164,7 @@ def test_fold_and_write_are_inverse_whatever_the_view() -> None:
         ({"head": "nope"}, ValueError, "head must match a parameter"),
         ({"split": {"nope": (1, 2)}}, ValueError, "split must match a parameter"),
         ({"stack": "nope"}, ValueError, "stack must match a parameter"),
-        ({"include": nn.Conv2d}, ValueError, "got Conv2d, and the model holds none"),
+        ({"include": nn.Conv2d}, ValueError, "got Conv2d; the model has no such module"),
         ({"include": torch.zeros(2, 2)}, ValueError, "got a tensor of shape"),
         ({"include": "0.bias"}, ValueError, r"include must name matrices, got '0.bias' of shape \(8,\)"),
         ({"include": 3}, TypeError, "got 3"),
@@ -174,7 +174,7 @@ def test_fold_and_write_are_inverse_whatever_the_view() -> None:
         ({"split": {"0.weight": (8, 0)}}, ValueError, "positive sizes"),
         ({"split": {"0.weight": 2}}, ValueError, "positive sizes"),
         ({"split": {"4.weight": (1, 2)}}, ValueError, "which is left alone"),
-        ({"stack": True}, ValueError, "one length in every parameter"),
+        ({"stack": True}, ValueError, "every leading axis must have the same length"),
     ],
 )
 def test_bad_selections(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -130,7 +130,7 @@ def test_loading_what_does_not_fit_changes_nothing() -> None:
     good = egd.state_dict()
     wrong = [
         (begin(eg.Polar())[2].state_dict(), "same transform"),
-        ({**good, "tensors": {}}, "same memories"),
+        ({**good, "tensors": {}}, "same tensors"),
         ({**good, "active": [True, False], "streak": [0, 0]}, "stack of shape"),
         ({"step": 3}, "come from an attachment"),
     ]

@@ -200,7 +200,7 @@ def test_an_adaptive_rank_is_shown_and_kept() -> None:
     grad = torch.linalg.qr(torch.randn(6, 4)).Q @ torch.diag(torch.tensor([10.0, 5.0, 0.1, 0.1]))
     assert int((torch.linalg.svdvals(once(eg.LowRankPolar(3), grad)) > 0.5).sum()) == 3
     assert int((torch.linalg.svdvals(once(eg.LowRankPolar(3, share=0.99), grad)) > 0.5).sum()) == 2
-    assert eg.LowRankPolar(3, share=0.99).note(6, 4) == "rank 3, less where fewer keep 0.99 of the spectrum"
+    assert eg.LowRankPolar(3, share=0.99).note(6, 4) == "rank 3, or fewer that hold 0.99 of the spectrum"
 
 
 def test_the_order_of_a_sequence_matters() -> None:

@@ -77,8 +77,10 @@ def test_switching_by_hand_and_taking_off() -> None:
     egd = eg.attach(optimizer, model)
     egd.off()
     assert egd.active is False
+    assert "active=False" in repr(egd)
     egd.on()
     assert egd.active is True
+    assert "active=True" in repr(egd)
     egd.remove()
     egd.remove()
     train(model, optimizer, 2)
@@ -99,6 +101,7 @@ def test_a_with_block_takes_it_off_even_after_an_error() -> None:
     ("options", "message"),
     [
         ({"threshold": float("nan")}, "threshold must be a finite number, got nan"),
+        ({"threshold": "0.95"}, "threshold must be a finite number, got '0.95'"),
         ({"threshold": 0.9, "mode": "up"}, "mode must be 'max' or 'min', got 'up'"),
         ({"threshold": 0.9, "patience": -1}, "patience must be an integer >= 0, got -1"),
         ({"threshold": 0.9, "resume": True, "margin": -1.0}, "margin must be a number >= 0, got -1.0"),
@@ -289,7 +292,7 @@ def test_experts_beside_plain_layers_switch_as_one() -> None:
 def test_a_percentage_against_a_fraction_is_told() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.95))
-    with pytest.warns(UserWarning, match=r"metric 12 is beyond 1 and Until's threshold is 0\.95: .*on one scale"):
+    with pytest.warns(UserWarning, match=r"metric 12 is above 1, but Until's threshold is 0\.95: .*the same scale"):
         egd.observe(12.0)
     egd.observe(1.0)
 

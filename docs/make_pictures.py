@@ -74,7 +74,7 @@ class Drawn(NamedTuple):
 
 
 METHODS = {
-    "egd-both": Drawn("EGD", "both layers", 4, provisional=True),
+    "egd-both": Drawn("EGD", "both layers, momentum", 4, provisional=True),
     "adamw": Drawn("AdamW", "", 3, provisional=True),
     "egd-lr4": Drawn("EGD", "hidden layer", 2),
     "egd": Drawn("EGD", PAPER, 1),

@@ -50,7 +50,7 @@ def test_the_second_block_adds_one_line_to_an_optimizer() -> None:
     block = python_blocks(TEXT)[0]
     lines = [line.split("#")[0].rstrip() for line in block.code.splitlines()]
     assert lines == [
-        "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)",
+        "optimizer = torch.optim.AdamW(model.parameters(), lr=0.004, weight_decay=1.0)",
         "egd = eg.attach(optimizer, model)",
     ]
 

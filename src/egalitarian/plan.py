@@ -134,8 +134,8 @@ class Plan:
     def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Param groups for an optimizer: one for the parameters that are taken, one for the rest.
 
-        `EGD` follows the plan of these groups. It still does after `{**group, "lr": 0.1}`, but not if you pick single
-        parameters out of a group.
+        The groups carry the plan to `EGD`, also after `{**group, "lr": 0.1}`. Groups that you build from single
+        parameters do not.
 
         Args:
             taken: settings of the first group, such as `{"weight_decay": 0.1}`.

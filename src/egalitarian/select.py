@@ -36,7 +36,8 @@ def matrices(
             `"encoder.*.weight"` matches parameters; a module's name matches everything inside that module.
         exclude: what to leave alone, as one or more selectors.
         head: the output layer, which is left alone. `"last"` means the last registered Linear or convolution, unless it is
-            the only one; with `include` it has no effect. None means that there is no head.
+            the only one; with `include` it has no effect. None means no head, so the last layer is taken, too. For several
+            heads use `exclude`.
         split: `{pattern: sizes}` for fused weights. Each size is a number of output rows that form a matrix of their own.
             `nn.MultiheadAttention.in_proj_weight` is split into three automatically.
         stack: parameters whose leading axis counts independent matrices, such as experts or seeds. True means every

@@ -1,4 +1,4 @@
-# egalitarian: `make` lists what there is.
+# egalitarian: `make` lists the targets. The first one that you run installs everything into .venv.
 PYTHON ?= python3
 VENV := .venv
 DEVICE ?= cpu
@@ -17,13 +17,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-grok: $(STAMP)   ## set up if needed, then watch networks grok: curves, a table, a picture (a minute and a half)
+grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (90 s)
 	$(VENV)/bin/egalitarian grok
 
-test: $(STAMP)   ## set up if needed, then the default tests (about four minutes on two cores)
+test: $(STAMP)   ## the default tests (about four minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: $(STAMP)  ## the long tests: inductor, installation, the paper's EGD on three seeds (some minutes)
+test-slow: $(STAMP)  ## the long tests: inductor, installation, three seeds of EGD
 	$(VENV)/bin/python -m pytest -q -m slow
 
 lint: $(STAMP)   ## ruff: lint and format
@@ -33,29 +33,29 @@ lint: $(STAMP)   ## ruff: lint and format
 types: $(STAMP)  ## mypy, strict
 	$(VENV)/bin/mypy
 
-api: $(STAMP)    ## docs/api.md, from signatures and docstrings
+api: $(STAMP)    ## write docs/api.md from signatures and docstrings
 	$(VENV)/bin/python docs/make_api.py
 
-bench: $(STAMP)  ## what EGD costs here: kernels, a step, an experiment, into bench/; the lab's epoch against a plain program (a quarter of an hour)
+bench: $(STAMP)  ## measure what EGD costs here, into bench/ (15 minutes)
 	$(VENV)/bin/egalitarian bench --device $(DEVICE)
 	$(VENV)/bin/python benchmarks/lab.py
 
 noise: $(STAMP)  ## rounding noise in gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
 
-figure: $(STAMP) ## the README's two pictures, from results/provisional; trains nothing (seconds)
+figure: $(STAMP) ## draw the README's two pictures; trains nothing
 	$(VENV)/bin/python docs/make_pictures.py
 
-paper: $(STAMP)  ## trains every experiment of the paper, 8 seeds, and those beyond it; goes on where it stopped; for a GPU: DEVICE=cuda
+paper: $(STAMP)  ## train all experiments, 8 seeds; resumes; DEVICE=cuda for a GPU
 	$(VENV)/bin/egalitarian run --all --final --device $(DEVICE)
 	$(VENV)/bin/egalitarian run --beyond --device $(DEVICE)
 
-results: $(STAMP) ## tables, figures and the toy problem from the runs stored in runs/, into results/ (refuses if fewer than are there); never trains
+results: $(STAMP) ## write results/ from the runs stored in runs/; trains nothing
 	$(VENV)/bin/egalitarian toy --out results/toy
 	$(VENV)/bin/egalitarian report --out results
 
-examples: $(STAMP)  ## runs the examples, shortened
+examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
-clean:           ## removes the virtual environment and caches
+clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis  # never runs/: they took hours

@@ -5,6 +5,12 @@
     {tuned FAMILY METHOD WORD...}            the fresh seeds of results/tuned-FAMILY.json
     {spent FAMILY HARDWARE WORD}             of results/tuned-FAMILY.json: `methods`, their `points`, or `minutes`
     {cell PATH | TEXT & TEXT | COLUMN | FORMAT}   of the row of a Markdown or CSV table that has all the texts
+    {toy KEY, KEY | SETTING | WORD | FORMAT}   results/toy/toy-claims.csv at the points with that setting, or at `all`: the
+                                             `printed` or `corrected` value, the simulation's `mean`, or that as `measured`:
+                                             `1.5250 ± 0.0004`; `12 to 94` of several points. Without FORMAT the points at
+                                             which the `printed` or `corrected` value holds: `144 of 144`
+    {claims WHOSE WORD}                      how many claims are in it, of `all`, the `paper` or `ours`; with a word those
+                                             that `hold`, hold `in part` or `fail` as printed
     {find PATH | PATTERN | FORMAT}           what the group of a regular expression matches first in a file
     {ratio QUERY // QUERY // FORMAT}         of the first numbers of two answers; also `product`, `difference` and
                                              `more`: 0.15 where the first is 15 % above the second
@@ -43,10 +49,14 @@ from documents import LINK, without_code
 from egalitarian.lab import catalog
 from egalitarian.lab.report.gather import Summary
 from egalitarian.lab.report.statistics import estimate
+from egalitarian.lab.report.toy import ToyReport
+from egalitarian.lab.theory.claim import ToyClaim, summarize
 from egalitarian.lab.tuning.table import rows as tuned_rows
 
 SEEDS_WORDS = ("median", "range", "passed", "steps", "trained")
 CLOCK_WORDS = ("ms", "training", "seconds")
+TOY_WORDS = ("printed", "corrected", "mean", "measured")
+TOY = Path("results", "toy", "toy-claims.csv")
 QUERY = re.compile(r"\{([^{}]*)\}")
 
 
@@ -229,6 +239,60 @@ def _spent(query: str, root: Path) -> str:
     raise QueryError(f"spent tells of methods, points and minutes, got {word!r}")
 
 
+# the toy problem
+
+
+def _toy(query: str, root: Path) -> str:
+    keys_, setting, word, form, *_ = [part.strip() for part in query.split(" | ")] + [""] * 3
+    keys, words = [key.strip() for key in keys_.split(",")], set(setting.split()) - {"all"}
+    if not setting or word not in TOY_WORDS:
+        raise QueryError(f"toy is KEY | SETTING | WORD | FORMAT with a word of {', '.join(TOY_WORDS)}, got {query!r}")
+    points = _found(toy_claims, root / TOY)
+    if unknown := set(keys) - {point.key for point in points}:
+        raise QueryError(f"{TOY.name} has no key {min(unknown)!r}{_nearest(min(unknown), (each.key for each in points))}")
+    points = [point for point in points if point.key in keys and words <= set(point.setting.split())]
+    if not points:
+        raise QueryError(f"{TOY.name} has no point {setting!r} of {keys_!r}")
+    if form:
+        points.sort(key=lambda point: _value(point, word))
+        texts = list(dict.fromkeys(_said(point, word, form) for point in points))
+        return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+    if word not in ("printed", "corrected"):
+        raise QueryError(f"what is {word} needs a FORMAT; the printed or corrected value holds at some of the points")
+    held = sum(point.verdict == "holds" if word == "printed" else point.corrected_holds for point in points)
+    return f"{held} of {len(points)}"
+
+
+def _value(point: ToyClaim, word: str) -> float:
+    return {"printed": point.printed, "corrected": point.corrected}.get(word, point.measured)
+
+
+def _said(point: ToyClaim, word: str, form: str) -> str:
+    value = _formatted(_value(point, word), form)
+    return f"{value} ± {_formatted(point.standard_error, form)}" if word == "measured" else value
+
+
+def _of_claims(query: str, root: Path) -> str:
+    whose, _, word = query.partition(" ")
+    points = _found(toy_claims, root / TOY)
+    ours = [point for point in points if point.where == "not in the paper"]
+    groups = {"all": points, "paper": [point for point in points if point not in ours], "ours": ours}
+    if whose not in groups or word not in ("", "hold", "in part", "fail"):
+        raise QueryError(f"claims is all, paper or ours, and hold, in part or fail, got {query!r}")
+    counts = ToyReport(groups[whose], summarize(groups[whose]), [], root / TOY).printed
+    return str(counts[word] if word else counts.total())
+
+
+@cache
+def toy_claims(path: Path) -> list[ToyClaim]:
+    """Every point of every claim of the toy problem, as it is stored."""
+    texts, claims = ("key", "where", "claim", "setting", "relation"), list[ToyClaim]()
+    for row in _csv(path):
+        cells: dict[str, Any] = {name: cell if name in texts else float(cell) for name, cell in row.items() if name != "verdict"}
+        claims.append(ToyClaim(**cells))
+    return claims
+
+
 # queries made of queries
 
 OF_TWO: dict[str, Callable[[float, float], float]] = {
@@ -376,6 +440,8 @@ ANSWERS: dict[str, Callable[[str, Path], str]] = {
     "provisional": _provisional,
     "tuned": _tuned,
     "spent": _spent,
+    "toy": _toy,
+    "claims": _of_claims,
     "cell": _cell,
     "find": _find,
     "each": _each,
@@ -496,8 +562,9 @@ MEASURED = (
         rf"(?:{_NUMBER}(?:-| to | and ))?{_NUMBER}"
         r"(?: (?:ms|s|seconds|min|minutes|hours|times)(?!\w)| ?%| ?×| ?x (?:faster|slower|fewer|less)|x(?!\w))"
     ),
+    re.compile(rf"(?:{_NUMBER} )?± {_NUMBER}"),
 )
-"""What a measured number looks like: 113 (108-122), 15 (14 to > 400), 7 of 8, 0.32 ms, 1.5 to 2.0 times, 89.6 %."""
+"""What a measured number looks like: 113 (108-122), 15 (14 to > 400), 7 of 8, 0.32 ms, 1.5 to 2.0 times, 89.6 %, 9 ± 1."""
 REACHED = re.compile(r"(?:(?:epochs?|steps|seconds|time|trained) to|pass(?:es|ed|ing)?|past|below) \Z", re.IGNORECASE)
 """What stands before a threshold: a definition, and no measurement."""
 
@@ -509,13 +576,13 @@ def thresholds() -> frozenset[str]:
     return frozenset(f"{share:.0%}" for share in shares if share < 1)
 
 
-def uncovered(page: Path, files: Iterable[Numbers], root: Path, until: str = "") -> list[str]:
-    """Numbers of a page that look measured and stand in no rendered line and no exempt text; up to a heading.
+def uncovered(page: Path, files: Iterable[Numbers], root: Path) -> list[str]:
+    """Numbers of a page that look measured and stand in no rendered line and no exempt text.
 
     What is in code, comments and link targets is not looked at.
     """
     text = page.read_text(encoding="utf-8")
-    normal, seen = normalise(text), _counting(text, until)
+    normal, seen = normalise(text), _counting(text)
     covered = bytearray(len(normal.text))
     for numbers in files:
         if numbers.page != page:
@@ -537,13 +604,12 @@ def uncovered(page: Path, files: Iterable[Numbers], root: Path, until: str = "")
     return [told[place] for place in sorted(told)]
 
 
-def _counting(text: str, until: str) -> list[bool]:
+def _counting(text: str) -> list[bool]:
     """Of every character of a page whether its numbers count."""
     shown = without_code(text)
     for link in reversed(list(LINK.finditer(shown))):
         shown = shown[: link.start(1)] + " " * len(link[1]) + shown[link.end(1) :]
-    end = re.search(rf"^{re.escape(until)}$", text, re.MULTILINE) if until else None
-    return [place < (end.start() if end else len(text)) and not letter.isspace() for place, letter in enumerate(shown)]
+    return [not letter.isspace() for letter in shown]
 
 
 def _rendered(numbers: Numbers, root: Path) -> Iterable[str]:

@@ -235,7 +235,7 @@ def test_ctrl_c_keeps_what_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
     assert "stopped" in half.heading
     monkeypatch.setattr(kernels, "matrix", interrupted)
     assert main(["bench", "kernels", "step", "--quick", "--device", "cpu", "--out", str(tmp_path)]) == 130
-    assert "Stopped; what was measured is written." in capsys.readouterr().out
+    assert "Stopped. What was measured is written." in capsys.readouterr().out
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".md"]  # nothing to draw, and no other theme
 
 

@@ -374,16 +374,16 @@ def test_a_method_without_hidden_gets_one_over_its_optim() -> None:
 
 WRONG_CHANGES = {
     "tsak.modulus=31": "did you mean 'task'?",
-    "title=mine": "a change must begin with a part of an experiment, got 'title'",
-    "task.modulus": "a change must be key=value, got 'task.modulus'",
-    "=3": "a change must be key=value, got '=3'",
+    "title=mine": "--set must begin with a part of an experiment, got 'title'",
+    "task.modulus": "--set must be key=value, got 'task.modulus'",
+    "=3": "--set must be key=value, got '=3'",
     "task.modulos=31": "task.modulos must be a known setting, got 'modulos'; did you mean 'modulus'?",
     "task.modulus=thirty": "task.modulus must be an integer, got 'thirty'",
     "task.modulus=1": "task.modulus must be >= 2, got 1",
     "task=5": "task must be a table, got 5",
     "task.name=parity": "must be a known setting",
-    "task.modulus.x=3": "task.modulus.x must lead to a setting, got a value on the way",
-    "task.modulus.x.y=3": "task.modulus.x.y must lead to a setting, got a value on the way",
+    "task.modulus.x=3": "task.modulus.x must lead to a setting, got a value before its end",
+    "task.modulus.x.y=3": "task.modulus.x.y must lead to a setting, got a value before its end",
     "transform.9.rank=3": "transform.9.rank must lead to a setting, got nothing at '9'",
     "transform.x.rank=3": "transform.x.rank must lead to a setting, got nothing at 'x'",
     "transform=polar": "transform must be a list of Transforms, got 'polar'",
@@ -457,7 +457,7 @@ def test_parts_of_another_kind_are_told_of(tmp_path: Path, text: str, said: str)
 def test_a_circle_of_extends_is_an_error(tmp_path: Path, length: int) -> None:
     for number in range(length):
         write(tmp_path / f"{number}.toml", f'extends = "{(number + 1) % length}.toml"\n')
-    assert "extends must not go round in a circle" in message(str(tmp_path / "0.toml"))
+    assert "extends must not lead back to the same file" in message(str(tmp_path / "0.toml"))
 
 
 def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -644,7 +644,7 @@ def test_a_longer_budget_leaves_the_papers_claims(tmp_path: Path) -> None:
 def test_a_users_file_must_not_have_a_name_of_the_labs(tmp_path: Path) -> None:
     path = tmp_path / "addition-97.toml"
     path.write_text('extends = "addition-79"\n')
-    with pytest.raises(SpecError, match="a name of its own"):
+    with pytest.raises(SpecError, match="must not have the name of one of the lab's"):
         catalog.load(str(path))
 
 

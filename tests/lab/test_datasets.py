@@ -70,7 +70,7 @@ def test_only_the_batches_that_are_asked_for_need_be_there(tmp_path: Path) -> No
         if path.name != "data_batch_1.bin":
             path.unlink()
     assert len(cifar10(tmp_path, dataset=dataset).labels) == 3
-    with pytest.raises(DataError, match=r"data_batch_2\.bin must be there"):
+    with pytest.raises(DataError, match=r"data_batch_2\.bin must exist"):
         cifar10(tmp_path, 2, dataset)
     with pytest.raises(DataError, match=r"batches must be in \[1, 5\], got 6"):
         cifar10(tmp_path, 6, dataset)
@@ -95,7 +95,9 @@ def test_a_corrupt_file_is_never_used_and_never_touched(damage: str, tmp_path: P
         damage
     ]
     path.write_bytes(wrong)
-    with pytest.raises(DataError, match=r"must be the official file of MNIST, got .*it is not used"):
+    with pytest.raises(
+        DataError, match=r"must be the official file of MNIST, got .* instead of .*; `egalitarian data --fetch mnist"
+    ):
         mnist(tmp_path, dataset)
     assert path.read_bytes() == wrong
 

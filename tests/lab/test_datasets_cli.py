@@ -53,7 +53,7 @@ def test_what_is_missing_and_how_to_get_it(data: Command, tmp_path: Path) -> Non
 def test_fetch_gets_what_is_named(data: Command, server: Loopback, tmp_path: Path) -> None:
     code, out, err = data("--fetch", "mnist", "--data", str(tmp_path / "here"))
     assert (code, err) == (0, "")
-    assert len(re.findall("in its place, checked", out)) == 4
+    assert len(re.findall("written and checked", out)) == 4
     assert len(re.findall(" present ", out)) == 4
     assert "CIFAR" not in out
     assert (tmp_path / "here/MNIST/raw/t10k-labels-idx1-ubyte").exists()
@@ -65,7 +65,7 @@ def test_training_looks_where_it_is_told_to(
 ) -> None:
     monkeypatch.setenv("EGALITARIAN_DATA", str(tmp_path / "elsewhere"))
     assert main([*words, "--data", str(tmp_path / "here"), "--runs", str(tmp_path), "--device", "cpu"]) == 2
-    assert f"{tmp_path}/here/MNIST/raw/train-images-idx3-ubyte must be there" in capsys.readouterr().err
+    assert f"{tmp_path}/here/MNIST/raw/train-images-idx3-ubyte must exist" in capsys.readouterr().err
 
 
 def test_fetch_gets_all(data: Command, server: Loopback) -> None:
@@ -81,7 +81,9 @@ def test_a_failed_fetch_is_told_and_the_next_is_made(data: Command, server: Loop
         server.plan(place, refuses(404))
     code, out, err = data("--fetch")
     assert code == 1
-    assert err.startswith(f"egalitarian: {tmp_path}/MNIST/raw/train-images-idx3-ubyte.gz must be fetched whole, got: ")
+    assert err.startswith(
+        f"egalitarian: {tmp_path}/MNIST/raw/train-images-idx3-ubyte.gz must be downloaded completely, got: "
+    )
     assert "HTTP 404" in err
     assert "Traceback" not in out + err
     assert len(re.findall(" present ", out)) == 6
@@ -98,7 +100,7 @@ def test_a_corrupt_file_ends_with_1_until_it_is_fetched(data: Command, server: L
     assert path.read_bytes() == b"mine"
     code, out, _ = data("--fetch")
     assert code == 0
-    assert "is kept as test_batch.bin.corrupt" in out
+    assert "it is now test_batch.bin.corrupt" in out
     assert path.with_name("test_batch.bin.corrupt").read_bytes() == b"mine"
 
 
@@ -113,7 +115,7 @@ def test_ctrl_c_keeps_what_has_come(
         patched.setattr(shelf.Fetching, "has", interrupted)
         code, _, err = data("--fetch", "cifar-10")
     assert code == 130
-    assert "what has come is kept, and the same command goes on" in err
+    assert "What was downloaded is kept; run the same command again to resume." in err
     assert (tmp_path / "cifar-10-binary.tar.gz.part").stat().st_size == 4000
     assert data("--fetch", "cifar-10")[0] == 0
 

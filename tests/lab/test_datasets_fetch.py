@@ -142,9 +142,7 @@ def test_tries_go_on_as_long_as_they_bring_bytes(server: Loopback, cifar: Datase
 
 def test_a_silent_server_is_given_up_and_its_bytes_are_kept(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     server.plan(TAR, stalls(5000), stalls(0))
-    with pytest.raises(
-        DataError, match=r"nothing came for 0\.2 s \(5000 bytes have come, and are kept\); the same command"
-    ):
+    with pytest.raises(DataError, match=r"no data for 0\.2 s \(5000 bytes are kept\); run the same command"):
         fetch(cifar, tmp_path, patience=replace(HASTE, timeout=0.2))
     assert (tmp_path / PART).read_bytes() == server.content[TAR][:5000]
     server.plan(TAR, honest)
@@ -157,7 +155,7 @@ def test_a_stall_is_overcome(server: Loopback, cifar: Dataset, tmp_path: Path, h
     server.plan(TAR, stalls(5000), honest)
     fetch(cifar, tmp_path, heard, replace(HASTE, timeout=0.2))
     assert is_complete(cifar, tmp_path)
-    assert "nothing came" in heard
+    assert "no data" in heard
 
 
 def test_corrupt_bytes_are_discarded_and_fetched_anew(
@@ -167,7 +165,7 @@ def test_corrupt_bytes_are_discarded_and_fetched_anew(
     fetch(cifar, tmp_path, heard, HASTE)
     assert ranges(server) == [None, None]
     assert is_complete(cifar, tmp_path)
-    assert "SHA-256 .* instead of .*; what came is discarded" in heard
+    assert "SHA-256 .* instead of .*; the download is discarded" in heard
 
 
 def test_after_corrupt_bytes_every_byte_is_new(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_after_corrupt_bytes_every_byte_is_new(server: Loopback, cifar: Dataset,
 
 def test_a_corrupting_source_is_tried_twice_and_nothing_is_left(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     server.plan(TAR, corrupts)
-    with pytest.raises(DataError, match=r"must be fetched whole, got: .*other bytes"):
+    with pytest.raises(DataError, match=r"must be downloaded completely, got: .*other bytes"):
         fetch(cifar, tmp_path, patience=Patience(timeout=5, tries=9, pause=0))
     assert len(ranges(server)) == 2
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [".fetching"]
@@ -205,7 +203,7 @@ def test_a_whole_part_that_is_wrong_is_discarded(
     (tmp_path / PART).write_bytes(noise(cifar.archives[0].size + more))
     fetch(cifar, tmp_path, heard, HASTE)
     assert ranges(server) == [None]
-    assert f"{PART}: .*; what came is discarded" in heard
+    assert f"{PART}: .*; the download is discarded" in heard
     assert is_complete(cifar, tmp_path)
 
 
@@ -219,7 +217,7 @@ def test_a_whole_part_needs_no_network(server: Loopback, cifar: Dataset, tmp_pat
 def test_a_server_without_ranges_begins_anew(server: Loopback, cifar: Dataset, tmp_path: Path, heard: Heard) -> None:
     server.plan(TAR, cuts(5000), no_ranges)
     fetch(cifar, tmp_path, heard, HASTE)
-    assert "cannot go on in the middle: from the beginning" in heard
+    assert "cannot resume; starting from the beginning" in heard
     assert ranges(server) == [None, "bytes=5000-"]
     assert is_complete(cifar, tmp_path)
 
@@ -245,7 +243,7 @@ def test_another_length_is_another_file(server: Loopback, cifar: Dataset, tmp_pa
 
 def test_an_answer_from_another_place_is_not_taken(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     server.plan(TAR, cuts(5000), misplaced)
-    with pytest.raises(DataError, match=r"asked for bytes 5000- of \d+, it answers 'bytes 0-"):
+    with pytest.raises(DataError, match=r"asked for bytes 5000- of \d+ and answered 'bytes 0-"):
         fetch(cifar, tmp_path, patience=HASTE)
     assert (tmp_path / PART).stat().st_size == 5000
 
@@ -311,7 +309,7 @@ def test_a_corrupt_file_is_kept_beside_and_that_is_said(
         fetch(cifar, tmp_path, heard, HASTE)
         assert inspect(tmp_path, cifar.files[2]).state == "present"
         assert path.with_name(f"{path.name}.{aside}").read_bytes() == b"precious %d" % number
-        assert f"{path} was corrupt, and is kept as {path.name}.{aside}" in heard
+        assert f"{path} was corrupt; it is now {path.name}.{aside}" in heard
 
 
 def test_a_corrupt_file_stays_where_it_is_if_no_other_comes(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
@@ -340,7 +338,7 @@ def test_a_wrong_archive_in_the_folder_is_left_and_not_used(
     given.write_bytes(b"mine")
     fetch(cifar, tmp_path, heard, HASTE)
     assert given.read_bytes() == b"mine"
-    assert "4 bytes instead of .* left alone, and not used" in heard
+    assert "4 bytes instead of .* this archive is not used, and stays as it is" in heard
     assert all(inspect(tmp_path, file).state == "present" for file in cifar.files)
 
 
@@ -390,7 +388,7 @@ def test_a_folder_that_cannot_be_made(server: Loopback, cifar: Dataset, tmp_path
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"Not a directory|File exists"):
         fetch(cifar, tmp_path / "file" / "below", patience=HASTE)
-    with pytest.raises(DataError, match=r"must be writable, got: .*; make room or mend the permissions"):
+    with pytest.raises(DataError, match=r"must be writable, got: .*; free some space or fix the permissions"):
         fetch(cifar, Path("/proc/egalitarian"), patience=HASTE)
     assert server.asked == []
 
@@ -405,7 +403,7 @@ def test_a_folder_with_everything_in_it_is_not_written_to(server: Loopback, cifa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_told_at_once(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     (tmp_path / PART).symlink_to("/dev/full")
-    with pytest.raises(DataError, match=r"\.part must be writable, got: No space left on device; make room"):
+    with pytest.raises(DataError, match=r"\.part must be writable, got: No space left on device; free some space"):
         fetch(cifar, tmp_path, patience=HASTE)
     assert len(server.asked) == 1  # a full disk is no reason to ask another source
 
@@ -470,7 +468,7 @@ def test_two_processes_fetch_once(
     fetch(cifar, tmp_path, heard, HASTE)
     process.join()
     assert process.exitcode == 0
-    assert heard.said == [f"waiting for another process that fetches into {tmp_path}"]
+    assert heard.said == [f"Waiting for another process that downloads into {tmp_path}"]
     assert ranges(server) == [None]
     assert is_complete(cifar, tmp_path)
 
@@ -487,7 +485,7 @@ def test_a_part_left_by_a_kill_after_unpacking_goes(server: Loopback, tmp_path: 
 
 def test_what_is_no_file_is_not_replaced(server: Loopback, cifar: Dataset, tmp_path: Path) -> None:
     (tmp_path / cifar.files[0].path).mkdir(parents=True)
-    with pytest.raises(DataError, match="must be a readable file, got: Is a directory; mend that, or move it away"):
+    with pytest.raises(DataError, match="must be a readable file, got: Is a directory; fix that, or move it away"):
         fetch(cifar, tmp_path, patience=HASTE)
     assert server.asked == []
 

@@ -66,7 +66,7 @@ def test_tasks_need_no_files_until_they_are_built(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("EGALITARIAN_DATA", str(tmp_path / "nowhere"))
     for name in ("mnist", "cifar-shuffle-3"):
         task = catalog.load(name).task
-        with pytest.raises(SpecError, match=r"must be there for .*, got no such file; `egalitarian data --fetch"):
+        with pytest.raises(SpecError, match=r"must exist for .*, got no such file; `egalitarian data --fetch"):
             task.build(0)
 
 

@@ -42,7 +42,7 @@ def test_side_by_side_is_one_after_another(tmp_path: Path, capsys: pytest.Captur
     assert len(records(tmp_path / "one")) == 4
     assert records(tmp_path / "both") == records(tmp_path / "one")
     assert "addition-97 egd: 2 seeds, up to 5 epochs" in together
-    assert together.count("never counted as the paper's") == 1
+    assert together.count("These runs are stored") == 1
     table = alone[alone.index(" experiment ") : alone.index("Stored in")]
     assert together.count(table) == 1
     said = {json.loads(path.read_text())["beside"] for path in (tmp_path / "both").rglob("environment.jsonl")}
@@ -82,7 +82,7 @@ def test_what_a_process_did_not_store_is_told_of(tmp_path: Path, capsys: pytest.
     asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--runs", str(tmp_path), "--epochs", "3", "--jobs", "2"]
     with patch.object(Jobs, "run", return_value={"addition-97 sgd": 0, "addition-97 egd": 0}):
         assert main(asked) == 2
-    assert "every run must be stored by now, got addition-97 sgd, addition-97 egd" in capsys.readouterr().err
+    assert "every run must be stored by now, got none for addition-97 sgd, addition-97 egd" in capsys.readouterr().err
     assert not records(tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_a_failure_is_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*asked, "4", "--jobs", "2"]) == 1
     caught = capsys.readouterr()
     assert "it was cut or edited" in caught.out
-    assert "1 of 2 did not end well: addition-97 egd (2); see above" in caught.err
+    assert "1 of 2 jobs failed: addition-97 egd (exit code 2); see their errors above" in caught.err
 
 
 def test_a_stop_is_passed_on_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_stop_is_passed_on_and_nothing_is_lost(tmp_path: Path) -> None:
             process.send_signal(stop)
             _, said = process.communicate(timeout=60)
         assert process.returncode == STOPPED
-        assert "The same command goes on from here" in said
+        assert "run the same command again to resume" in said
     there = {path.parent.parent.name: int(path.stem.split("-")[1]) for path in tmp_path.rglob("checkpoint-*")}
     assert set(there) == {"sgd", "egd"}
     assert all(epochs > 0 for epochs in there.values())
@@ -228,4 +228,4 @@ def test_what_cannot_be_tuned_is_told_before(tmp_path: Path, capsys: pytest.Capt
 def test_ctrl_c_before_the_training_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with patch("egalitarian.lab.order.rehearse", side_effect=KeyboardInterrupt):
         assert main(["run", "addition-97", "-m", "egd", *SMALL, "--runs", str(tmp_path)]) == 130
-    assert capsys.readouterr().err.startswith("Stopped at once;")
+    assert capsys.readouterr().err.startswith("Stopped at once.")

@@ -78,7 +78,7 @@ def test_the_command_ends_with_1_on_a_contradiction(
     capsys.readouterr()
     assert main(command) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "contradiction: addition-97/egd (epochs) is outside on record, and now inside the spread" in out
+    assert "contradiction: addition-97/egd (epochs): the record says outside, the runs say inside the spread" in out
 
 
 def test_what_is_recorded_is_what_the_runs_say_and_reasons_stay_with_their_verdict(inside: Store, tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_a_report_of_fewer_runs_does_not_replace_one_of_more(tmp_path: Path) -> 
     write_run(few, "addition-97", "egd", 0, 30)
     write_report(many, tmp_path / "out", ["addition-97"])
     before = (tmp_path / "out" / "summary.csv").read_bytes()
-    with pytest.raises(ReportError, match="must not hold a report of more runs, got one of 3 where there are 1 now"):
+    with pytest.raises(ReportError, match="must not hold a report of more runs, got one of 3 and 1 stored now"):
         write_report(few, tmp_path / "out", ["addition-97"])
     assert (tmp_path / "out" / "summary.csv").read_bytes() == before
     assert write_report(few, tmp_path / "out", ["addition-97"], replace=True).runs == 1

@@ -15,6 +15,8 @@ ROOMS: dict[str, set[str]] = {
     "settings": {"renamed"},
     "spec": {"renamed", "settings"},
     "textplot": set(),
+    "helps": set(),
+    "durations": {"settings"},
     "choices": {"settings"},
     "environment": set(),
     "jobs": {"environment"},
@@ -31,12 +33,14 @@ ROOMS: dict[str, set[str]] = {
     "grok": {"spec", "store", "progress", "sweep"},
     "listeners": {"store", "progress", "sweep", "textplot"},
     "picture": {"grok", "report", "spec", "store"},
-    "shows": {"bench", "grok", "listeners", "report", "settings", "spec", "store", "progress", "sweep"},
+    "shows": {"bench", "durations", "grok", "listeners", "report", "settings", "spec", "store", "progress", "sweep"},
+    "shows_settings": {"settings", "shows", "spec"},
     "shows_reports": {"report", "shows"},
     "shelf": {"datasets", "settings", "shows"},
     "cli": {
-        "bench", "catalog", "choices", "datasets", "environment", "grok", "jobs", "listeners", "order", "picture",
-        "progress", "report", "settings", "shelf", "shows", "shows_reports", "store", "tuning",
+        "bench", "catalog", "choices", "datasets", "durations", "environment", "grok", "helps", "jobs", "listeners",
+        "order", "picture", "progress", "report", "settings", "shelf", "shows", "shows_reports", "shows_settings", "store",
+        "tuning",
     },
 }  # fmt: skip
 PACKAGES: dict[str, set[str]] = {

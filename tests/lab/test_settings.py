@@ -128,7 +128,7 @@ def test_a_number_is_finite_and_in_its_range(angle: float) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown key": ({"cuont": 1}, "cuont must be a known setting, got 'cuont'; did you mean 'count'?"),
-    "unknown and unlike": ({"xyzxyz": 1}, "take it out (known: title, count, angle"),
+    "unknown and unlike": ({"xyzxyz": 1}, "remove it (known: title, count, angle"),
     "unknown below": ({"shape": {"name": "circle", "raduis": 1}}, "shape.raduis must be a known setting"),
     "unknown in a list": ({"others": [{"name": "square", "sid": 1}]}, "others.0.sid must be a known setting"),
     "unknown kind": ({"shape": {"name": "cirle"}}, "shape.name must be a known shape, got 'cirle'; did you mean 'circle'?"),

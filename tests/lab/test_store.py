@@ -214,17 +214,21 @@ def a_list(path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
-    "records cut": ("records.jsonl", cut, "must hold the .* bytes that checkpoint-3.safetensors vouches for, got only"),
-    "records edited": ("records.jsonl", edit, "vouches for, got other ones: it was cut or edited"),
+    "records cut": (
+        "records.jsonl",
+        cut,
+        "must hold the .* bytes that checkpoint-3.safetensors has a checksum of, got only",
+    ),
+    "records edited": ("records.jsonl", edit, "has a checksum of, got other bytes: it was cut or edited"),
     "records empty": ("records.jsonl", empty, "got only 0 bytes"),
     "records gone": ("records.jsonl", Path.unlink, "must be as the lab wrote it, got FileNotFoundError"),
     "checkpoint cut": ("checkpoint-3.safetensors", cut, "must be as the lab wrote it"),
     "checkpoint garbled": ("checkpoint-3.safetensors", garble, "must be as the lab wrote it"),
     "checkpoint empty": ("checkpoint-3.safetensors", empty, "must be as the lab wrote it"),
     "checkpoint foreign": ("checkpoint-3.safetensors", foreign, "must be as the lab wrote it, got KeyError"),
-    "spec of another run": ("spec.json", of_another_run, "must be of run .*, got"),
+    "spec of another run": ("spec.json", of_another_run, "must belong to run .*, got"),
     "spec garbled": ("spec.json", garble, "must be as the lab wrote it"),
-    "spec a list": ("spec.json", a_list, "must be of run .*, got None"),
+    "spec a list": ("spec.json", a_list, "must belong to run .*, got None"),
 }
 
 
@@ -285,7 +289,7 @@ def test_records_without_any_checkpoint_are_not_thrown_away(half: Path) -> None:
     """Somebody moved a bad checkpoint away, as they were told: that is no reason to lose the records."""
     only(half, "checkpoint-3.safetensors").unlink()
     before = files(half)
-    with pytest.raises(StoreError, match=r"records.jsonl must have a checkpoint that vouches for it, got none; put"):
+    with pytest.raises(StoreError, match=r"records.jsonl must have a checkpoint with its checksum, got none; restore"):
         train(half, LONG, [6])
     assert files(half) == before
 
@@ -367,7 +371,7 @@ def full(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-MESSAGE = r"must be writable, got: .*(No space left|too large).*; what the last checkpoint holds is safe: make room"
+MESSAGE = r"must be writable, got: .*(No space left|too large).*; the last checkpoint is safe: free some space"
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 13, 21, 27])
@@ -476,7 +480,7 @@ def test_a_folder_that_may_not_be_written_to(
 def test_a_lock_is_let_go_when_a_writer_cannot_be_made(half: Path) -> None:
     of_another_run(only(half, "spec.json"))
     for _ in range(2):  # the second is not told of a process that holds it
-        with pytest.raises(StoreError, match="must be of run"):
+        with pytest.raises(StoreError, match="must belong to run"):
             Store(half).open(the_run())
 
 
@@ -505,9 +509,8 @@ def test_a_checkpoint_is_a_plain_safetensors_file(half: Path) -> None:
 def test_a_run_is_opened_once_at_a_time(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.open(the_run()):
-        expected = (
-            f"parity-2, egd, seed 6 must be trained by one process at a time, got a second beside process {os.getpid()}; "
-        )
+        second = f"got a second one while process {os.getpid()} trains it; "
+        expected = f"parity-2, egd, seed 6 must be trained by one process at a time, {second}"
         with pytest.raises(StoreError, match=expected):
             store.open(the_run())
         store.open(the_run(0)).close()  # another seed is free
@@ -528,7 +531,7 @@ def test_a_checkpoint_vouches_for_its_header(half: Path) -> None:
     content = path.read_bytes()
     assert b'"epoch":"3"' in content
     path.write_bytes(content.replace(b'"epoch":"3"', b'"epoch":"2"'))
-    with pytest.raises(StoreError, match="another header than was saved"):
+    with pytest.raises(StoreError, match="its header is not the one that was saved"):
         Stored(folder).records()
 
 
@@ -543,4 +546,4 @@ def test_a_checkpoint_of_another_seed_is_refused(half: Path) -> None:
 def test_records_without_a_checkpoint_are_told(half: Path) -> None:
     folder = Store(half).folder(the_run())
     next(folder.glob("checkpoint-*.safetensors")).unlink()
-    assert any("no checkpoint that vouches" in warning for warning in gather(Store(half)).warnings)
+    assert any("no checkpoint with their checksum" in warning for warning in gather(Store(half)).warnings)

@@ -283,7 +283,7 @@ def test_a_gpu_that_is_lost_is_told_and_the_rest_goes_on_later(tmp_path: Path, m
     monkeypatch.setattr(sweep, "train", train_until_it_is_lost)
     stop = Stop(threshold=1.0, epochs=12, past=0)
     with pytest.raises(
-        SpecError, match=r"^the GPU must stay .*, got: CUDA error: the launch timed out and was terminated; "
+        SpecError, match=r"^the GPU must work until the end, got: CUDA error: the launch timed out and was terminated; "
     ):
         train(tmp_path / "lost", stop)
     monkeypatch.setattr(sweep, "train", plain)
@@ -436,7 +436,7 @@ def test_a_second_process_is_told_of_the_first_and_does_it_no_harm(
     wait_for(tmp_path / "runs" / "waiting")
     for seeds in (SEEDS, [1], [0, 7]):
         with pytest.raises(
-            StoreError, match=rf"seed \d must be trained by one process at a time, got a second beside process {first};"
+            StoreError, match=rf"seed \d must be trained by one process at a time, got a second one while process {first} "
         ):
             train(tmp_path / "runs", seeds=seeds)
     done = train(tmp_path / "runs", seeds=[6])  # what is done may be read

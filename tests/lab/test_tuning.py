@@ -134,7 +134,7 @@ def test_the_window_follows_a_best_on_its_edge_and_trains_only_what_is_new() -> 
     assert search.best.place == (3, 0)
     assert (search.inside, search.moves) == (True, 2)
     assert len(tried) == len({place for place, _ in tried}) == 25 + 2 * 5
-    assert told == [f"the best is on the edge: move {move} of at most 4" for move in (1, 2)]
+    assert told == [f"the best point is on the grid's edge: move {move} of at most 4" for move in (1, 2)]
 
 
 def test_the_window_stops_at_its_last_move_and_says_so() -> None:
@@ -353,7 +353,7 @@ def test_a_plan_of_ones_own(tmp_path: Path) -> None:
 
 
 BAD = {
-    "not TOML": ("[all", r"plan\.toml must be a TOML file, got what cannot be read"),
+    "not TOML": ("[all", r"plan\.toml must be a TOML file, got one that cannot be read"),
     "no family": ("[all]\nsize = 3", "families must hold at least one, got none"),
     "a typo": (OWN.replace("moves", "mvoes"), r"families\.mine\.mvoes must be a known setting.*did you mean 'moves'"),
     "an unknown part": (f"{OWN}\n[familes.x]\n", "familes must be a known setting"),
@@ -396,7 +396,7 @@ def test_a_bad_plan_is_told_of(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["optim.lr=5", "methods.egd.optim.lr=5", "training.validation=0.2"])
 def test_a_change_that_the_tuning_undoes_is_refused(change: str) -> None:
     workshop = Workshop(Store(Path("nowhere")), CPU)
-    with pytest.raises(SpecError, match=f"--set must name what is not tuned, got '{change}' and egd of addition"):
+    with pytest.raises(SpecError, match=f"--set must not change what is tuned, got '{change}' for egd of addition"):
         prepare(PLAN["addition"], ["egd"], [change], workshop)
 
 
@@ -413,7 +413,7 @@ def test_what_is_not_in_the_plan_is_told_of() -> None:
         SpecError, match=r"--method must be one that family 'addition' tunes, got 'edg'; did you mean 'egd'"
     ):
         PLAN["addition"].only(("edg",))
-    with pytest.raises(SpecError, match="must be a TOML file, got what cannot be read"):
+    with pytest.raises(SpecError, match="must be a TOML file, got one that cannot be read"):
         load_plan(Path("nowhere.toml"))
 
 

@@ -336,7 +336,9 @@ def test_a_method_tuned_by_other_rules_is_not_taken_for_one_of_now(tmp_path: Pat
         (family.replace(cut=5.0), r"egd's cut 5.0, got 2.0"),
     ):
         for asked in ("egd", "sgd"):  # nor do they stand in one table
-            with pytest.raises(SpecError, match=rf"must be of {said}; name another --out, or --replace it"):
+            with pytest.raises(
+                SpecError, match=rf"must have {said}; name another --out, or overwrite the entry with --replace"
+            ):
                 done(tmp_path, other, [asked])
     again = done(tmp_path, family.replace(tuning_seeds=(6, 7, 8)), ["egd"], replace=True)
     assert again["methods"]["egd"]["tuning_seeds"] == [6, 7, 8]
@@ -352,7 +354,7 @@ def test_a_file_of_something_else_is_not_touched(tmp_path: Path, family: Family)
     done(tmp_path, family.replace(moves=0), ["egd"])
     (path,) = (tmp_path / "results").glob("*.json")
     before = path.read_bytes()
-    with pytest.raises(SpecError, match=r"must be of changes .* --replace it"):
+    with pytest.raises(SpecError, match=r"must have changes .* with --replace"):
         done(tmp_path, family, changes=(*CHANGES, "task.bits=5"))
     path.write_text("{}")
     with pytest.raises(SpecError, match="must be as `egalitarian tune` wrote it, got KeyError"):
@@ -442,16 +444,16 @@ def test_the_command_tunes_shows_and_writes(command, tmp_path: Path) -> None:
     assert "EGD" in out
     assert "of 2" in out
     assert "tuned-tiny-changed.json" in out
-    assert "as the file had them" not in out
+    assert "were taken from the file" not in out
     code, out, _ = command("tiny")
     assert code == 0
-    assert "Nothing was left to train; to repeat it, name another --out." in out
+    assert "Nothing was left to train; name another --out to repeat the search." in out
     text = (tmp_path / "tuned" / "tuned-changed.md").read_text()
     assert text.startswith("# Tuned fairly\n")
     assert "\n| SGD | " in text
     code, out, _ = command("all", "--method", "egd", "--size", "3", "--out", "elsewhere", "--minutes", "0")
     assert code == 1
-    assert "Time is over" in out
+    assert "The --minutes are over" in out
     assert command("tiny", "--quick", "--method", "egd")[0] == 0
 
 
@@ -513,9 +515,9 @@ def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path, additi
     results_in(tmp_path, addition).put("sgd", begun(addition, "sgd"))
     experiment = catalog.load(addition.experiment, added=addition.added)
     longer = {name: each.replace(epochs=7) for name, each in experiment.methods.items()}
-    with pytest.raises(SpecError, match=r"must be of threshold 0.5, got 0.95; .* --replace it \(--method sgd\)"):
+    with pytest.raises(SpecError, match=r"must have threshold 0.5, got 0.95; .* with --replace --method sgd"):
         results_in(tmp_path, addition, measure=experiment.measure.replace(threshold=0.5))
-    with pytest.raises(SpecError, match=r"must be of sgd's epochs 7, got 14000"):
+    with pytest.raises(SpecError, match=r"must have sgd's epochs 7, got 14000"):
         results_in(tmp_path, addition, methods=longer)
 
 
@@ -528,7 +530,7 @@ def test_a_file_of_the_same_name_and_another_task_is_refused(tmp_path: Path, add
     assert list(results_in(tmp_path, mine, "egd").methods) == ["sgd"]
     own.write_text('extends = "addition-97"\ntask.modulus = 101\n')
     for asked in ("sgd", "egd"):
-        with pytest.raises(SpecError, match=r"must be of sgd's runs at lr 8 and decay 0.001, as the experiment is now"):
+        with pytest.raises(SpecError, match=r"must have sgd's runs at lr 8 and decay 0.001, as the experiment is now"):
             results_in(tmp_path, mine, asked)
 
 
@@ -616,7 +618,7 @@ def test_a_damaged_file_is_told_of(tmp_path: Path, addition: Family, damage: dic
         results_in(tmp_path, addition)
     told: list[str] = []
     assert all_results(tmp_path, "", (), told.append) == []
-    assert "left out of the table" in told[0]
+    assert "Left out of the table" in told[0]
 
 
 def test_seconds_are_booked_once_and_never_lost(tmp_path: Path, addition: Family) -> None:

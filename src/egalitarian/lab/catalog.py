@@ -149,7 +149,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{name} must be TOML, got what cannot be read: {error}; mend it there") from None
+        raise SpecError(f"{name} must be TOML, got a file that is not: {error}; correct it") from None
     if of_user and isinstance(table.get("task"), dict) and isinstance(table["task"].get("file"), str):
         table["task"]["file"] = str(Path(name).parent / table["task"]["file"])
     for part in ("sources", "claims"):
@@ -158,15 +158,15 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     base, only = table.pop("extends", None), table.pop("only", None)
     if base is None:
         if only is not None:
-            raise SpecError(
-                f"only must come with extends, got {only!r} alone in {name}; it chooses among what is built upon"
-            )
+            raise SpecError(f"only must come with extends, got {only!r} alone in {name}; add extends, or remove only")
         return table
     if not isinstance(base, str):
-        raise SpecError(f"extends must be the name of an experiment or a file, got {base!r} in {name}; write it so")
+        raise SpecError(
+            f"extends must be the name of an experiment or a file, got {base!r} in {name}; for example 'addition-97'"
+        )
     nested = os.path.normpath(Path(name).parent / base) if of_user and base.endswith(".toml") else base
     if nested in (*children, name, os.path.normpath(name)):
-        raise SpecError(f"extends must not go round in a circle, got {base!r} in {name}; take it out")
+        raise SpecError(f"extends must not lead back to the same file, got {base!r} in {name}; remove it")
     under = _table(nested, (*children, name))
     if only is not None:
         under = _with_only(under, only, name)
@@ -202,7 +202,7 @@ def _with_only(table: Table, only: Any, name: str) -> Table:
     if wrong:
         hint = renamed.way_out(wrong[0], renamed.METHODS, methods) or nearest(str(wrong[0]), methods)
         hint = hint or f"of {', '.join(methods)}"
-        raise SpecError(f"only must name methods that are built upon, got {wrong[0]!r} in {name}; {hint}")
+        raise SpecError(f"only must name methods of the extended file, got {wrong[0]!r} in {name}; {hint}")
     claims = {method: claim for method, claim in table.get("claims", {}).items() if method in only}
     return {**table, "methods": {method: methods[method] for method in only}, "claims": claims}
 
@@ -211,11 +211,11 @@ def _text(path: Path) -> str:
     if not path.is_file():
         raise SpecError(f"experiment must be a name or an existing file, got {path}; see `egalitarian list`")
     if path.stem in _shipped() or path.stem in renamed.EXPERIMENTS:
-        raise SpecError(f"a file of your own must have a name of its own, got {path}, like one of the lab's; rename it")
+        raise SpecError(f"your file must not have the name of one of the lab's, got {path}; rename it")
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path} must be a text in UTF-8, got what cannot be read: {error}; mend it there") from None
+        raise SpecError(f"{path} must be a text in UTF-8, got a file that cannot be read: {error}; correct it") from None
 
 
 def _leaves(value: Any, key: Key = ()) -> Iterator[Key]:
@@ -251,7 +251,7 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
     """Makes one change, and says where."""
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
-        raise SpecError(f"a change must be key=value, got {change!r}; for example --set optim.lr=0.5")
+        raise SpecError(f"--set must be key=value, got {change!r}; for example --set optim.lr=0.5")
     path = key.strip().split(".")
     value = _value(text.strip())
     if path[0] in OF_EXPERIMENTS:
@@ -262,12 +262,12 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
         if path[1] not in _methods(table):
             hint = renamed.way_out(path[1], renamed.METHODS, _methods(table)) or nearest(path[1], _methods(table))
             hint = hint or f"one of {', '.join(_methods(table))}"
-            raise SpecError(f"a change must be of a method that there is, got {key!r}; {hint}")
+            raise SpecError(f"--set must name a method of the experiment, got {key!r}; {hint}")
         places = [path]
     else:
         parts = (*OF_EXPERIMENTS, *OF_METHODS, "methods")
         hint = nearest(path[0], parts) or f"one of {', '.join(parts)}"
-        raise SpecError(f"a change must begin with a part of an experiment, got {key!r}; {hint}")
+        raise SpecError(f"--set must begin with a part of an experiment, got {key!r}; {hint}")
     for place in places:
         _put(table, place, value, key)
     return [_whole(tuple(place)) for place in places]
@@ -278,7 +278,7 @@ def _put(table: Table, path: list[str], value: Any, key: str) -> None:
     for step in path[:-1]:
         if step == "transform" and isinstance(place, dict) and not place.get(step):
             raise SpecError(
-                f"{key} must lead to a setting, got {path[1]}, which has no transform; name others by --methods"
+                f"{key} must lead to a setting, got {path[1]}, which has no transform; choose others with --method"
             )
         try:
             place = place[_number(step)] if isinstance(place, list) else place.setdefault(step, {})
@@ -288,7 +288,7 @@ def _put(table: Table, path: list[str], value: Any, key: str) -> None:
             raise SpecError(f"{key} must lead to a setting, got nothing at {step!r}; see `egalitarian show`") from None
     if not isinstance(place, dict):
         number = "; a list's parts have numbers, as in transform.0.precision" if isinstance(place, list) else ""
-        raise SpecError(f"{key} must lead to a setting, got a value on the way{number}; see `egalitarian show`")
+        raise SpecError(f"{key} must lead to a setting, got a value before its end{number}; see `egalitarian show`")
     place[path[-1]] = value
 
 
@@ -310,7 +310,7 @@ def _run_file(name: Any) -> str:
     """Runs a user's file, which registers a task by subclassing `Task`, and returns a digest of it: part of a run's id."""
     path = Path(str(name))
     if not path.is_file():
-        raise SpecError(f"task.file must be a Python file beside the experiment's, got {path}; see docs/lab.md")
+        raise SpecError(f"task.file must be a Python file in the experiment's folder, got {path}; see docs/lab.md")
     code = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     module_name = f"{OF_USERS}{code}"
     if module_name in sys.modules:
@@ -326,7 +326,7 @@ def _run_file(name: Any) -> str:
         del sys.modules[module_name]
         if isinstance(error, SpecError):
             raise
-        raise SpecError(f"task.file must run, got {type(error).__name__}: {error}; mend {path}") from error
+        raise SpecError(f"task.file must run, got {type(error).__name__}: {error}; correct {path}") from error
     return code
 
 

@@ -24,7 +24,7 @@ def seeds(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first >= MOST_SEEDS:
             raise SpecError(
-                f"--seeds must have ranges that rise and hold at most {MOST_SEEDS} seeds, got {part!r}; for example 0-7"
+                f"--seeds must be ranges from low to high, of at most {MOST_SEEDS} seeds, got {part!r}; for example 0-7"
             )
         found += range(first, last + 1)
     return list(dict.fromkeys(found))
@@ -79,7 +79,7 @@ def own_file(path: Path, mark: str) -> Path:
 
 def at_least_one(names: list[str]) -> list[str]:
     if not names:
-        raise SpecError("EXPERIMENT must be given, got none; name some, or say --all for those of the paper")
+        raise SpecError("EXPERIMENT must be given, got none; name some from `egalitarian list`, or use --all")
     return list(dict.fromkeys(names))
 
 

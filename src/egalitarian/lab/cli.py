@@ -12,10 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from egalitarian import __version__
-from egalitarian.lab import catalog, choices, shelf, shows, shows_reports
+from egalitarian.lab import catalog, choices, shelf, shows, shows_reports, shows_settings
 from egalitarian.lab.datasets.files import DataError, default_folder
+from egalitarian.lab.durations import load_durations
 from egalitarian.lab.environment import BESIDE
 from egalitarian.lab.grok import Shown, compare
+from egalitarian.lab.helps import Command, Group
 from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.order import Order, Plan
@@ -25,58 +27,83 @@ from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Egalitarian gradient descent: the paper's experiments, with seeds, spread and fair baselines.",
+    help="Train the experiments of the EGD paper, and your own, over many seeds, and compare methods.",
     epilog="Start with [bold]egalitarian grok[/bold]. Every command has its own --help.",
 )
 
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", envvar="EGALITARIAN_DATA", help="Folder of the data; default: ~/.cache/egalitarian."),
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        envvar="EGALITARIAN_DATA",
+        show_default="~/.cache/egalitarian",
+        help="Folder of the data sets.",
+    ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")]
-Seeds = Annotated[str, typer.Option("--seeds", help="Seeds: 0-7, or 0,2,5. All are trained as one.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads. These networks are small: more seldom helps.")]
+Runs = Annotated[
+    Path, typer.Option("--runs", metavar="FOLDER", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")
+]
+Seeds = Annotated[
+    str, typer.Option("--seeds", metavar="N,...", help="Seeds, as 0-7 or 0,2,5; they are trained as one batch.")
+]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads; one is usually best.")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: optim.lr=0.5, task.modulus=101.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as optim.lr=0.5; may be repeated."),
 ]
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods, or all; default: the usual ones."),
+    typer.Option(
+        "--methods",
+        "--method",
+        "-m",
+        metavar="NAME,...",
+        help="Methods by name, or all.",
+        show_default="the usual ones",
+    ),
 ]
-SomeMethods = Annotated[
-    list[str] | None, typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods; default: all.")
+EveryMethod = Annotated[
+    list[str] | None,
+    typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods by name.", show_default="all"),
 ]
 JobsAtOnce = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, help="Methods trained at once, each in a process of its own.")
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Methods to train at the same time, a process each.")
 ]
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from `egalitarian list`, or a TOML file.")]
+Some = Annotated[list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names or TOML files.", show_default="all")]
 
 
-@app.command()
+@app.command(cls=Command)
 def grok(
     experiment: Name = "addition-97",
     methods: Methods = None,
     seeds: Seeds = "0",
     device: Device = "auto",
     threads: Threads = 1,
-    full: Annotated[bool, typer.Option("--full", help="Give the slow methods their whole budget, too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Train slow methods to the end, too.")] = False,
     changes: Changes = None,
     runs: Runs = Path("runs"),
     data: DataFolder = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="Where to draw; default: grok-EXPERIMENT.png, here.")
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Picture to write.", show_default="grok-EXPERIMENT.png"),
     ] = None,
 ) -> None:
-    """Watch networks grok: EGD beside SGD, live, with a table and a picture at the end.
+    """Watch networks grok: EGD and SGD live, then a table and a picture.
 
-    Plain SGD needs thousands of epochs; without --full it gets three times what EGD needed, which the table says.
-    Everything is stored: Ctrl-C is safe, and the same command goes on where it stopped. On addition-97 it takes about a
-    minute and a half on a CPU, with --full about seven.
+    The table has epochs and seconds until test accuracy passes the threshold. Without --full, plain methods with a long
+    budget stop early, and the output says which.
+
+    Everything is stored: Ctrl-C loses nothing, and the same command resumes.
+
+    On a CPU, addition-97 takes about 90 seconds, with --full about seven minutes.
     """
     choices.use_data(data)
     from egalitarian.lab.picture import draw_grok
@@ -88,48 +115,61 @@ def grok(
     store, place, numbers = Store(runs), choices.device(device, threads), choices.seeds(seeds)
     target = picture or Path(f"grok-{chosen.name}{'-changed' if changes else ''}.png")
     shows.check_picture(target)
-    console.print(
-        f"[bold]{escape(chosen.heading)}[/bold]: epochs until test accuracy passes {chosen.measure.threshold:.0%}"
-    )
+    until = f"until test accuracy passes {chosen.measure.threshold:.0%}" if chosen.measure.waits else "for a fixed budget"
+    console.print(f"[bold]{escape(chosen.heading)}[/bold]: training {until}")
     shown: list[Shown] = []
     try:
         with Display(console) as display:
             for each in compare(chosen, names, numbers, store, place, display, full):
                 shown.append(each)
-    finally:  # after Ctrl-C, too: what there is so far
+    finally:  # after Ctrl-C, too: what is known so far
         shown = [each for each in shown if any(run.last for run in each.runs)]
         if shown:
             for line in shows.said_of(chosen, shown, store):
                 shows.put(console, line)
             draw_grok(store, chosen, shown, target)
-            records = escape(str(store.root / chosen.name))
-            console.print(f"Picture: [bold]{escape(str(target))}[/bold]   Records: {records}", soft_wrap=True)
+            console.print(f"Picture: [bold]{escape(str(target))}[/bold]", soft_wrap=True)
+            console.print(f"Stored runs: {escape(str(store.root / chosen.name))}", soft_wrap=True)
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_experiments(runs: Runs = Path("runs")) -> None:
-    """The experiments there are, and what is stored of each."""
-    loaded = [catalog.load(name) for name in (*catalog.names(), *catalog.beyond())]
-    for part in shows.experiments(loaded, Store(runs)):
-        shows.put(Console(highlight=False), part)
-
-
-@app.command()
-def show(experiment: Name, methods: SomeMethods = None, changes: Changes = None) -> None:
-    """Every setting of an experiment with its source, its methods, and what the paper claims."""
-    console, names = Console(highlight=False), choices.several(methods)
-    chosen = catalog.load(experiment, changes or (), names)
-    for part in shows.settings(chosen, shows.chosen_methods(chosen, names or ["all"])):
+    """List the experiments, how long each takes, and its stored runs."""
+    console = Console(highlight=False)
+    paper, beyond = ([catalog.load(name) for name in names] for names in (catalog.names(), catalog.beyond()))
+    for part in shows.experiments(paper, beyond, load_durations(), Store(runs)):
         shows.put(console, part)
 
 
-@app.command()
+@app.command(cls=Command)
+def show(
+    experiment: Name,
+    methods: Methods = None,
+    changes: Changes = None,
+    sources: Annotated[bool, typer.Option("--sources", help="List each setting with its source.")] = False,
+) -> None:
+    """Show an experiment's settings and the paper's numbers, by method.
+
+    --sources lists where each comes from: the paper, the authors' code, or us.
+    """
+    console, names = Console(highlight=False), choices.several(methods)
+    chosen = catalog.load(experiment, changes or (), names)
+    listed = shows.chosen_methods(chosen, names)
+    for part in (
+        shows_settings.sources(chosen, listed) if sources else shows_settings.overview(chosen, listed, console.width)
+    ):
+        shows.put(console, part)
+
+
+@app.command(cls=Command)
 def run(
-    experiments: Annotated[list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Names or TOML files.")] = None,
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names from `egalitarian list`, or TOML files.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every experiment of the paper.")] = False,
-    beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond it.")] = False,
+    beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond the paper.")] = False,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="N,...", help="The experiments of the paper's Table N.")
+        list[str] | None, typer.Option("--table", metavar="N,...", help="The paper's Table N: its experiments.")
     ] = None,
     method: Methods = None,
     seeds: Seeds = "0-7",
@@ -137,29 +177,36 @@ def run(
     device: Device = "auto",
     threads: Threads = 1,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="Budget of a seed that does not pass, instead of the method's.")
+        int | None,
+        typer.Option(
+            "--epochs", metavar="N", min=1, help="Most epochs, if a seed does not pass.", show_default="the method's"
+        ),
     ] = None,
     past: Annotated[
-        int | None, typer.Option("--past", min=0, help="Epochs to go on after the threshold is passed.")
+        int | None,
+        typer.Option("--past", metavar="N", min=0, help="Epochs to train after passing.", show_default="the experiment's"),
     ] = None,
     final: Annotated[
         bool,
         typer.Option(
-            "--final", help="Then take the first seed through its budget; of --all and --table where the paper does."
+            "--final",
+            help="Then train the first seed to the end of its budget; with --all and --table, where the paper does.",
         ),
     ] = False,
     jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
     data: DataFolder = None,
     tensorboard: Annotated[
-        Path | None, typer.Option("--tensorboard", help="Write TensorBoard event files here, too.")
+        Path | None, typer.Option("--tensorboard", metavar="FOLDER", help="Write TensorBoard event files, too.")
     ] = None,
 ) -> None:
-    """Train and store: goes on with what is half done, skips what is stored.
+    """Train methods and store the runs; resume unfinished ones.
 
-    A longer --epochs extends a stored run that has not passed, a longer --past one that has. The seeds that
-    are trained together make no difference to a run but rounding; nor does the device, but that on a GPU in float32 the
-    polar factor is the fast one (docs/lab.md).
+    A seed passes when its test accuracy exceeds the threshold. A larger --epochs extends stored runs that have not passed,
+    a larger --past those that have.
+
+    Neither the other seeds of the batch nor the device changes a run, except for rounding. One exception: in float32 on a
+    GPU, the lab uses the fast polar factor (docs/lab.md).
     """
     choices.use_data(data)
     console = Console(highlight=False)
@@ -180,8 +227,11 @@ def run(
         raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
     order = Order(plans, choices.seeds(seeds), choices.device(device, threads), threads, runs, epochs, past)
     if changes and BESIDE not in os.environ:
-        told = f"With {', '.join(changes)}: what that changes is stored beside, and never counted as the paper's."
-        for line in (told, *(own for plan in plans for own in shows.kept_apart(plan.experiment, plan.method, changes))):
+        told = f"Changed: {', '.join(changes)}. These runs are stored separately and do not count as the paper's."
+        for line in (
+            told,
+            *(own for plan in plans for own in shows_settings.kept_apart(plan.experiment, plan.method, changes)),
+        ):
             console.print(f"[dim]{escape(line)}[/dim]")
     left = order
     if BESIDE not in os.environ:  # else whoever began this process has looked
@@ -190,7 +240,7 @@ def run(
     if jobs > 1:
         side_by_side(Jobs(console, left.commands(), jobs))
         if missing := [plan.name for plan in order.left().plans]:
-            raise SpecError(f"every run must be stored by now, got {', '.join(missing)} that is not; did a file change?")
+            raise SpecError(f"every run must be stored by now, got none for {', '.join(missing)}; did a file change?")
         done = order.carry_out(Silent())  # reads what is stored
     else:
         with Display(console, curves=False) as display:
@@ -198,22 +248,24 @@ def run(
     if BESIDE in os.environ:
         return  # whoever began this process shows it all
     shows.put(console, shows.trained(done))
-    console.print(f"Stored in {runs}; `egalitarian report` makes tables and figures of it.", soft_wrap=True)
+    console.print(f"Stored in {runs}. `egalitarian report` makes tables and figures from it.", soft_wrap=True)
 
 
-@app.command()
+@app.command(cls=Command)
 def report(
-    experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder to write to.")] = Path("report"),
+    experiments: Some = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write to.")] = Path("report"),
     replace: Annotated[
-        bool, typer.Option("--replace", help="Even over a report of more runs, or a README.md of yours.")
+        bool, typer.Option("--replace", help="Overwrite a report of more runs, or a README.md that is not a report's.")
     ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Tables (Markdown, CSV, LaTeX), figures (PNG, SVG) and a page, from stored runs. Never trains.
+    """Write tables, figures and a web page from stored runs. Never trains.
 
-    What an earlier report wrote into the folder and this one does not is removed; files that no report wrote stay.
-    Ends with 1 when a run could not be read or a figure not drawn; the rest is written all the same.
+    Tables are in Markdown, CSV and LaTeX, figures in PNG and SVG. Files of an earlier report that this one lacks are
+    removed; your own files stay.
+
+    Exits with 1 when a run cannot be read or a figure cannot be drawn. The rest is written nevertheless.
     """
     from egalitarian.lab.report.write import write_report
 
@@ -225,21 +277,23 @@ def report(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
-    experiments: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Default: all.")] = None,
+    experiments: Some = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail, too, on cells that are not run, not decided or not on record.")
+        bool, typer.Option("--strict", help="Exit with 1 also for cells that are not run, undecided or not on record.")
     ] = False,
     record: Annotated[
-        Path | None, typer.Option("--record", metavar="FILE", help="Write what the runs say as the file of verdicts.")
+        Path | None, typer.Option("--record", metavar="FILE", help="Write the verdicts of these runs to a TOML file.")
     ] = None,
     runs: Runs = Path("runs"),
 ) -> None:
-    """The paper's numbers beside ours, cell by cell: median, spread, n and a verdict.
+    """Compare the paper's numbers with the stored runs, cell by cell.
 
-    Inside is within the seeds that passed; undecided is above all of these while others did not pass.
-    Ends with 1 when the runs contradict the verdict on record (lab/paper/_verdicts.toml), or one could not be read.
+    Each cell has our median, spread and number of seeds, and a verdict. Inside: the paper's number is within our spread.
+    Undecided: it is above every seed that passed, and other seeds did not pass. docs/lab.md explains them all.
+
+    Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run cannot be read.
     """
     from egalitarian.lab.report.check import check as judge
     from egalitarian.lab.report.check import to_record
@@ -250,47 +304,54 @@ def check(
     shows_reports.say_verdicts(console, checked)
     if record is not None:
         choices.own_file(record, "[[verdicts]]").write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
-        console.print(f"Written: [bold]{escape(str(record))}[/bold]; say why where a cell is not inside.", soft_wrap=True)
+        console.print(f"Written: [bold]{escape(str(record))}[/bold]", soft_wrap=True)
+        console.print("Add a reason there for every cell that is not inside.")
     if not checked.ends_well(strict=strict):
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def toy(
-    eps: Annotated[str, typer.Option("--eps", help="Comma-separated: sizes of the weak feature for the curves.")] = "",
-    out: Annotated[Path, typer.Option("--out", help="Folder for the figures.")] = Path("toy"),
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller samples: seconds instead of a minute.")] = False,
+    eps: Annotated[str, typer.Option("--eps", metavar="X,...", help="Sizes of the weak feature, as 0.1,0.01.")] = "",
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the figures.")] = Path("toy"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small samples: seconds instead of a minute.")] = False,
 ) -> None:
-    """The solvable problem of Section 3: simulation against theory, as printed and as corrected."""
+    """Simulate the toy problem of the paper's Section 3; test its theory.
+
+    Every claim is checked as printed and as corrected; docs/errata.md explains the corrections.
+    """
     from egalitarian.lab.report.toy import toy_report
 
     console = Console(highlight=False)
-    with console.status("simulating"):
+    with console.status("Simulating"):
         done = toy_report(choices.numbers("--eps", eps), out, quick)
     shows_reports.say_toy(console, done)
 
 
-@app.command()
+@app.command(cls=Command)
 def bench(
     themes: Annotated[
-        list[str] | None, typer.Argument(metavar="[THEME]...", help="kernels, step, experiment, clock.")
+        list[str] | None,
+        typer.Argument(metavar="THEME", help="kernels, step, experiment, clock.", show_default="all but clock"),
     ] = None,
     device: Device = "auto",
     threads: Threads = 1,
     seeds: Annotated[
         str,
         typer.Option(
-            "--seeds", metavar="N,...", help="How many seeds at once; default: 1,8 (step on a GPU: 1,8,64; clock: 8)."
+            "--seeds", metavar="N,...", help="How many seeds at once. Default: 1,8; on a GPU step: 1,8,64; clock: 8."
         ),
     ] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, to see that it works.")] = False,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the tables, numbers and pictures.")] = Path("bench"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it works: seconds.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for tables and pictures.")] = Path("bench"),
 ) -> None:
-    """What EGD costs on this machine: kernels, a training step, a whole experiment.
+    """Measure what EGD costs: kernels, a training step, an experiment.
 
-    All ways to the polar factor with their error; a step with and without EGD for the paper's networks and a GPT's
-    matrices, beside Muon and other packages where installed; addition-97 trained to 95 %. Minutes on a GPU, a quarter of
-    an hour on a CPU; Ctrl-C keeps what is measured. `clock`, only if named, trains the paper's SGD on six tasks, too.
+    kernels: every method for the polar factor, with its error. step: a training step with and without EGD, for the paper's
+    networks and a GPT's matrices; Muon and other packages are measured where they are installed. experiment: addition-97
+    trained to 95%. clock: six tasks, also with the paper's SGD.
+
+    All but clock take minutes on a GPU and a quarter of an hour on a CPU. Ctrl-C keeps what has been measured.
     """
     from egalitarian.lab.bench.measured import chosen, measure_theme
     from egalitarian.lab.bench.theme import Setup
@@ -305,42 +366,49 @@ def bench(
             measured = measure_theme(theme, Setup(place, quick, counts, tell))
         shows.say_bench(console, measured, measured.write(out))
         if not measured.complete:
-            console.print("Stopped; what was measured is written.")
+            console.print("Stopped. What was measured is written.")
             raise typer.Exit(130)
 
 
-@app.command()
+@app.command(cls=Command)
 def tune(
     family: Annotated[
         str, typer.Argument(metavar="FAMILY", help="addition, multiplication, parity, mnist, transformer, cifar, or all.")
     ],
-    methods: SomeMethods = None,
+    methods: EveryMethod = None,
     device: Device = "auto",
     threads: Threads = 1,
     size: Annotated[
-        int | None, typer.Option("--size", help="The window's side, instead of the plan's: 3 has 9 points, 5 has 25.")
+        int | None,
+        typer.Option("--size", metavar="N", help="Side of the grid: 3 has 9 points, 5 has 25.", show_default="the plan's"),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0, help="Begin nothing more after so long; what is found is written.")
+        float | None,
+        typer.Option("--minutes", metavar="N", min=0, help="Start nothing new after this time. What is found is written."),
     ] = None,
     changes: Changes = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="A TOML file with families of your own; default: the lab's.")
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="TOML file with your own families.", show_default="the lab's"),
     ] = None,
     jobs: JobsAtOnce = 1,
     runs: Runs = Path("runs"),
     data: DataFolder = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for tuned-FAMILY.json and tuned.md.")] = Path("tuned"),
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny: to see that it works; the numbers mean nothing.")] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Even over a file with more points, or by other rules.")
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the results.")] = Path("tuned"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tiny search, to see that it works; its numbers mean nothing.")
     ] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Only say what it would cost on a GPU.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Overwrite a file that has more points or other rules.")
+    ] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the time on a GPU.")] = False,
 ) -> None:
-    """Every method with the learning rate and decay that suit it, then on fresh seeds: a fair table (docs/tuning.md).
+    """Tune lr and decay of each method alike, then compare on fresh seeds.
 
-    A grid of the same size for every method, moved until its best point is inside, chosen on a validation split. Ctrl-C is
-    safe; the same command goes on. Ends with 1 when --minutes were too few.
+    Every method gets a grid of the same size. The grid moves until its best point is not on its edge; points are compared
+    on a validation split. docs/tuning.md has the rules.
+
+    Ctrl-C loses nothing, and the same command resumes. Exits with 1 when --minutes ran out.
     """
     choices.use_data(data)
     from egalitarian.lab.tuning.job import Job, begin, carry_out, show
@@ -357,26 +425,30 @@ def tune(
     job = Job(families, names, tuple(changes or ()), *where, minutes, quick, replace, list(listed))
     if jobs > 1:
         if replace:
-            raise SpecError(f"--replace must come without --jobs, got {jobs}: processes share a file; move it away")
+            raise SpecError(f"--replace must come without --jobs, got {jobs}; move the old file away, or leave out --jobs")
         in_time = side_by_side(Jobs(console, job.commands(begin(job), threads, size, plan), jobs, minutes))
         show(job, console)
     else:
         in_time = carry_out(job, console)
     if not in_time:
-        console.print("Time is over; everything is stored, and the same command goes on from here.")
+        console.print("The --minutes are over. Everything is stored; run the same command again to resume.")
         raise typer.Exit(TIME_OVER if BESIDE in os.environ else 1)
 
 
-@app.command()
+@app.command(cls=Command)
 def data(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="mnist, cifar-10; default: both.")] = None,
-    get: Annotated[bool, typer.Option("--fetch", help="Get what is missing or corrupt.")] = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="mnist or cifar-10.", show_default="both")
+    ] = None,
+    get: Annotated[bool, typer.Option("--fetch", help="Download what is missing or corrupt.")] = False,
     folder: DataFolder = None,
 ) -> None:
-    """The data sets: which files are there and right, which are missing, and how to get them.
+    """Check the data sets MNIST and CIFAR-10; download what is missing.
 
-    --fetch downloads from the official sources, goes on where it was stopped, and checks every byte; a corrupt file is
-    kept beside as NAME.corrupt. Ends with 1 when a fetch fails or a file is corrupt.
+    --fetch downloads from the official sources, resumes a download that was interrupted, and checks every byte. A corrupt
+    file is renamed to NAME.corrupt.
+
+    Exits with 1 when a download fails or a file is corrupt.
     """
     console = Console(highlight=False)
     place, sets = (folder or default_folder()).expanduser(), shelf.chosen(names or ())
@@ -386,7 +458,7 @@ def data(
         try:
             failed = not shelf.fetched(console, sets, place)
         except KeyboardInterrupt:
-            print("Stopped; what has come is kept, and the same command goes on from there.", file=sys.stderr)
+            print("Stopped. What was downloaded is kept; run the same command again to resume.", file=sys.stderr)
             raise typer.Exit(130) from None
         looked = shelf.look(sets, place)
     shelf.say(console, looked, place)
@@ -395,12 +467,12 @@ def data(
 
 
 def side_by_side(jobs: Jobs) -> bool:
-    """Whether all were done in time; what did not end well, or was stopped, ends the command."""
+    """Whether all were done in time; a failure, or a stop, ends the command."""
     ended = jobs.run()
     failed = {name: how for name, how in ended.items() if how not in (0, STOPPED, TIME_OVER)}
     if failed:
-        named = ", ".join(f"{name} ({how})" for name, how in failed.items())
-        print(f"egalitarian: {len(failed)} of {len(ended)} did not end well: {named}; see above", file=sys.stderr)
+        named = ", ".join(f"{name} (exit code {how})" for name, how in failed.items())
+        print(f"egalitarian: {len(failed)} of {len(ended)} jobs failed: {named}; see their errors above", file=sys.stderr)
     if STOPPED in ended.values():
         raise Interrupted
     if failed:
@@ -410,7 +482,7 @@ def side_by_side(jobs: Jobs) -> bool:
 
 @app.callback(invoke_without_command=True)
 def main_options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         typer.echo(f"egalitarian {__version__}")
@@ -427,7 +499,7 @@ def main(arguments: list[str] | None = None) -> int:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except Interrupted:
         if BESIDE not in os.environ:
-            print("Stopped; everything is stored. The same command goes on from here.", file=sys.stderr)
+            print("Stopped. Everything is stored; run the same command again to resume.", file=sys.stderr)
         return 130
     except KeyboardInterrupt:
         return _stopped_at_once()
@@ -445,5 +517,5 @@ def _by_ctrl_c(error: BaseException | None) -> bool:
 
 
 def _stopped_at_once() -> int:
-    print("Stopped at once; what the last checkpoint holds is stored, and the same command goes on.", file=sys.stderr)
+    print("Stopped at once. The last checkpoint is stored; run the same command again to resume.", file=sys.stderr)
     return 130

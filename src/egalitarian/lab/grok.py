@@ -1,9 +1,12 @@
-"""`egalitarian grok`: a few methods side by side, the slow ones only as long as it takes to see that they are slow."""
+"""`egalitarian grok`: a few methods one after another, the slow ones only as long as it takes to see that they are slow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import UnionType
 
 import torch
 
@@ -13,10 +16,10 @@ from egalitarian.lab.spec import Experiment, Method
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import rehearse, sweep
 
-METHODS = ("egd", "egd-after", "row-norm", "sgd", "sgd-lr5")
-"""Shown by default, where the experiment has them."""
-MULTIPLE = 3
-"""Methods that do not equalise get this many times the epochs that EGD needed, or was given in vain."""
+SHORT = 2000
+"""Epochs of a budget that is given whole: within them SGD at lr 5 passes on every modular task."""
+MULTIPLE = 5
+"""Of a longer budget, methods that do not equalise get this many times the epochs that EGD needed."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,41 @@ class Shown:
     runs: tuple[Progress, ...]
 
     @property
+    def median(self) -> float:
+        """The epoch at which half of the seeds have passed; infinite where half of them have not."""
+        return statistics.median(math.inf if run.crossed is None else run.crossed for run in self.runs)
+
+    @property
     def cut_short(self) -> bool:
-        """Whether it was stopped early because it is one of the slow ones."""
-        return self.stop.epochs < self.full_budget and any(run.crossed is None for run in self.runs)
+        """Whether a seed was stopped early because the method is one of the slow ones."""
+        spent = (run.crossed is None and not run.diverged and run.next_epoch >= self.stop.epochs for run in self.runs)
+        return self.stop.epochs < self.full_budget and any(spent)
+
+
+def ranked(shown: Iterable[Shown]) -> list[Shown]:
+    """Those that pass first come first."""
+    return sorted(shown, key=lambda each: each.median)
 
 
 def order(experiment: Experiment, names: Sequence[str]) -> list[str]:
-    """The methods to show, those that equalise first: the others' budget depends on them."""
-    chosen = names or [name for name in METHODS if name in experiment.methods]
-    return sorted(chosen, key=lambda name: not equalises(experiment.method(name)))
+    """The methods to train, those that equalise first: the others' budget depends on them."""
+    names = names or _usual(experiment)
+    return sorted(names, key=lambda name: not equalises(experiment.method(name)))
+
+
+def _usual(experiment: Experiment) -> list[str]:
+    """Those that are trained by default; without EGD by a randomized SVD, which is slow on a CPU, if others are left."""
+    usual = {name: method for name, method in experiment.methods.items() if method.by_default}
+    few = [name for name, method in usual.items() if not _holds(method, spec.LowRankPolar)]
+    return few if len(few) > 1 else list(usual)
 
 
 def equalises(method: Method) -> bool:
-    return any(isinstance(link, spec.Polar | spec.LowRankPolar | spec.RowNorm) for link in method.transform)
+    return _holds(method, spec.Polar | spec.LowRankPolar | spec.RowNorm)
+
+
+def _holds(method: Method, kinds: UnionType | type) -> bool:
+    return any(isinstance(link, kinds) for link in method.transform)
 
 
 def compare(
@@ -53,7 +78,7 @@ def compare(
     listener: Listener,
     full: bool = False,
 ) -> Iterator[Shown]:
-    """Trains each method in turn; unless `full`, those that do not equalise for `MULTIPLE` times EGD's epochs."""
+    """Trains each method in turn; unless `full`, those that do not equalise and have a long budget get a part of it."""
     shown: list[Shown] = []
     names = order(experiment, names)
     for name in names:
@@ -61,9 +86,9 @@ def compare(
     for name in names:
         budget = Stop.of(experiment, name)
         stop = budget
-        limit = reference(shown)
-        if not full and not equalises(experiment.method(name)) and limit is not None:
-            stop = replace(budget, epochs=min(budget.epochs, MULTIPLE * limit))
+        limit = reference([each for each in shown if equalises(experiment.method(each.name))])
+        if not full and not equalises(experiment.method(name)) and budget.epochs > SHORT and limit is not None:
+            stop = replace(budget, epochs=min(budget.epochs, limit))
         try:
             runs = sweep(experiment, name, seeds, store, device, stop=stop, listener=listener)
         except Interrupted as interrupted:
@@ -74,11 +99,11 @@ def compare(
 
 
 def reference(shown: Sequence[Shown]) -> int | None:
-    """The epochs EGD needed for its slowest seed that passed, or whichever equalising method comes first.
+    """`MULTIPLE` times the epochs of EGD's slowest seed that passed, or of whichever of these methods comes first.
 
-    Where none passed, the epochs they were given; None where there is none.
+    Where none passed, the epochs that it was given; None where there is no method.
     """
     ordered = sorted(shown, key=lambda each: each.name != "egd")
-    passed = [[run.crossed + 1 for run in each.runs if run.crossed is not None] for each in ordered]
+    passed = [[MULTIPLE * (run.crossed + 1) for run in each.runs if run.crossed is not None] for each in ordered]
     trained = [[run.next_epoch for run in each.runs] for each in ordered]
     return next((max(epochs) for epochs in (*passed, *trained) if epochs), None)

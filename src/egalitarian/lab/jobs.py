@@ -56,7 +56,7 @@ class Jobs:
                 while self._waiting or self._at_work:
                     self._begin()
                     names = ", ".join(escape(name) for name in self._at_work)
-                    status.update(f"{len(self._ended)} of {len(self._commands)} done; at work: {names}")
+                    status.update(f"{len(self._ended)} of {len(self._commands)} done; running: {names}")
                     self._take_a_line()
                     if self._asked:
                         self._stop()

@@ -72,15 +72,15 @@ class Display:
     def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
         self._open(runs, stop)
         if not self._console.is_terminal:
-            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))} stored")
+            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))} already stored")
         self.ends(runs)
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         self._open(runs, stop)
         self._told = time.monotonic()
         if not self._console.is_terminal:
-            went_on = f", from epoch {runs[0].next_epoch}" if runs[0].next_epoch else ""
-            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))}, up to {stop.epochs} epochs{went_on}")
+            resumed = f", resuming at epoch {runs[0].next_epoch}" if runs[0].next_epoch else ""
+            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))}, up to {stop.epochs} epochs{resumed}")
 
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
         assert self._bar is not None
@@ -104,7 +104,7 @@ class Display:
                 outcome = _outcome(run, self._stop)
                 passed = sum(each.crossed is not None for each in self._runs)
                 state = (
-                    outcome if len(self._runs) == 1 else f"{passed} of {len(self._runs)} past {self._stop.threshold:.0%}"
+                    outcome if len(self._runs) == 1 else f"{passed} of {len(self._runs)} passed {self._stop.threshold:.0%}"
                 )
                 self._bars.update(self._bar, total=run.next_epoch, completed=run.next_epoch, state=state)
                 if not self._console.is_terminal:
@@ -138,7 +138,7 @@ class Display:
             return Group(self._bars)
         width = max(20, min(68, self._console.width - 8))
         plot = text_plot(self._histories, self._looks, width, letters=not self._coloured)
-        return Group(Text("test accuracy over epoch + 1", style="dim"), plot, self._bars)
+        return Group(Text("test accuracy by epoch, counted from 1", style="dim"), plot, self._bars)
 
 
 def _label(progress: Progress) -> str:
@@ -152,10 +152,11 @@ def _counted(seeds: int) -> str:
 def _outcome(run: Progress, stop: Stop) -> str:
     assert run.last is not None
     if run.diverged:
-        return f"diverged at epoch {run.last['epoch']}"
+        return f"diverged at epoch {run.last['epoch']}: the loss is not finite"
     if run.crossed is not None:
         return f"passed {stop.threshold:.0%} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
-    return f"not past {stop.threshold:.0%} by epoch {run.last['epoch']}, best {max(run.curve):.1%}"
+    reached = f"{run.next_epoch} epochs, best {max(run.curve):.1%}"
+    return f"did not pass {stop.threshold:.0%} in {reached}" if stop.threshold < 1 else reached
 
 
 @contextmanager

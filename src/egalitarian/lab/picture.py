@@ -2,41 +2,110 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-from egalitarian.lab.grok import Shown
-from egalitarian.lab.report.lines import literal, look
+from egalitarian.lab.grok import Shown, ranked
+from egalitarian.lab.report.lines import Look, literal, look, mark
 from egalitarian.lab.report.style import WIDTH, styled
 from egalitarian.lab.spec import Experiment
 from egalitarian.lab.store import Record, Store
 
+GREY = "#8A8A8A"
+MARGIN = 0.03
+"""Of accuracy, above and below the curves."""
+
 
 @styled
 def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path: Path) -> None:
-    """Every seed is a line: solid for test, dotted for train accuracy; a dot where the threshold is passed."""
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    """Every seed is a line: solid for test, dotted for train accuracy; a mark where the threshold is passed.
+
+    The legend has the methods in the order in which they pass, which is that of the curves from left to right.
+    """
+    figure = Figure(figsize=(WIDTH + 1.5, 3.6), layout="constrained")
     axis = figure.add_subplot()
     names = [each.name for each in shown]
+    lowest = chance(experiment)
     for each in shown:
-        drawn = look(each.name, names)
-        for number, progress in enumerate(each.runs):
+        for progress in each.runs:
             records = [record for record in store.find(progress.run).records() if "snapshot" not in record]
             records = records[: progress.next_epoch]
-            label = literal(experiment.method(each.name).title) if number == 0 else None
-            axis.plot(*_curve(records, "test_accuracy"), color=drawn.colour, label=label, zorder=3)
-            axis.plot(*_curve(records, "train_accuracy"), color=drawn.colour, ls=":", lw=0.9, alpha=0.8)
-            if progress.crossed is not None:
-                height = records[progress.crossed]["test_accuracy"]
-                axis.plot(progress.crossed + 1, height, drawn.marker, color=drawn.colour, zorder=4)
-    axis.axhline(experiment.measure.threshold, color="#999999", lw=0.6, ls="--")
-    axis.set(xscale="log", xlabel="epoch + 1", ylabel="accuracy", ylim=(-0.02, 1.04))
-    heading = literal(experiment.heading)
-    axis.set_title(f"{heading}: test accuracy (solid), train accuracy (dotted)")
-    figure.legend(loc="outside lower center", ncols=min(3, len(shown)))
+            _draw_seed(axis, records, progress.crossed, look(each.name, names), alone=len(each.runs) == 1)
+            lowest = min([lowest, *(min(record["test_accuracy"], record["train_accuracy"]) for record in records)])
+    _draw_levels(axis, experiment)
+    axis.set(
+        xscale="log",
+        xlim=(0.9, None),
+        xlabel="epoch, counted from 1",
+        ylabel="accuracy",
+        ylim=(lowest - MARGIN, 1 + MARGIN),
+    )
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+    axis.set_title(textwrap.fill(literal(title(experiment, shown)), 88), loc="left")
+    kinds = [Line2D([], [], color="0.3", label="test"), Line2D([], [], color="0.3", ls=":", lw=1, label="train")]
+    figure.legend(
+        handles=[*(_entry(experiment, each, look(each.name, names)) for each in ranked(shown)), *kinds],
+        loc="outside right upper",
+        title=f"passes {100 * experiment.measure.threshold:g} %" if experiment.measure.waits else None,
+        alignment="left",
+    )
     figure.savefig(path)
+
+
+def chance(experiment: Experiment) -> float:
+    """The accuracy of a guess: one output is a sign, more are classes."""
+    return 1 / max(2, getattr(experiment.task, "outputs", 2))
+
+
+def title(experiment: Experiment, shown: Sequence[Shown]) -> str:
+    """What is to be seen."""
+    if not experiment.measure.waits:
+        return f"{experiment.heading}: accuracy by epoch"
+    threshold = f"{100 * experiment.measure.threshold:g} % test accuracy"
+    first = ranked(shown)[0]
+    if math.isinf(first.median):
+        return f"{experiment.heading}: no method has passed {threshold}"
+    name = experiment.method(first.name).title
+    return f"{experiment.heading}: {name} passes {threshold}{' first,' if len(shown) > 1 else ''} {_passing(first)}"
+
+
+def _draw_seed(axis: Axes, records: Sequence[Record], crossed: int | None, drawn: Look, alone: bool) -> None:
+    width, strength = (1.6, 1.0) if alone else (0.9, 0.7)
+    axis.plot(*_curve(records, "test_accuracy"), color=drawn.colour, lw=width, alpha=strength, zorder=3)
+    axis.plot(*_curve(records, "train_accuracy"), color=drawn.colour, lw=0.9, alpha=0.8, ls=":")
+    if crossed is not None:
+        mark(axis, crossed + 1, records[crossed]["test_accuracy"], drawn)
+
+
+def _draw_levels(axis: Axes, experiment: Experiment) -> None:
+    """The threshold and what a guess would reach, each with its name at the right edge."""
+    levels = {"chance": chance(experiment)}
+    if experiment.measure.waits:
+        levels["threshold"] = experiment.measure.threshold
+    for name, level in levels.items():
+        axis.axhline(level, color=GREY, lw=0.8, ls="--", zorder=1)
+        text = f"{name}\n{100 * level:.2g} %"
+        axis.text(1.01, level, text, transform=axis.get_yaxis_transform(), va="center", color="0.35", fontsize=7)
+
+
+def _entry(experiment: Experiment, shown: Shown, drawn: Look) -> Line2D:
+    name = literal(experiment.method(shown.name).title)
+    label = f"{name}\n{_passing(shown)}" if experiment.measure.waits else name
+    return Line2D([], [], color=drawn.colour, marker=drawn.marker, markersize=5, markeredgecolor="white", label=label)
+
+
+def _passing(shown: Shown) -> str:
+    if math.isinf(shown.median):
+        return f"not in {max(run.next_epoch for run in shown.runs)} epochs"
+    return f"at epoch {shown.median:g}{' (median)' if len(shown.runs) > 1 else ''}"
 
 
 def _curve(records: Sequence[Record], measure: str) -> tuple[list[int], list[float]]:

@@ -70,7 +70,7 @@ class Kind(Settings):
         if kind is not None:
             taken = cls.kinds.get(kind)
             if kind in renamed.KINDS or (taken is not None and not taken.__module__.startswith(OF_USERS)):
-                raise SpecError(f"kind must be a name of its own, got {kind!r}, which the lab has; choose another")
+                raise SpecError(f"kind must be a name of its own, got {kind!r}, which the lab uses; choose another")
             cls.kind = kind
             cls.kinds[kind] = cls
 
@@ -103,9 +103,9 @@ def refuse_unknown(table: Iterable[str], known: Iterable[str], where: str) -> No
     known = list(known)
     for key in table:
         if key not in known:
-            listed = f"known: {', '.join(known)}" if known else "there are none here"
+            listed = f"known: {', '.join(known)}" if known else "none here"
             raise SpecError(
-                f"{_at(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'take it out'} ({listed})"
+                f"{_at(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'remove it'} ({listed})"
             )
 
 
@@ -201,7 +201,7 @@ def _is_finite(value: float) -> bool:
 def _way_out(hint: Any, value: Any, what: str) -> str:
     words = [word for option in _options(hint) if get_origin(option) is Literal for word in get_args(option)]
     new = renamed.way_out(value, renamed.VALUES.get(what, {}), words)
-    return new or (nearest(str(value), words) if words else "") or "write it so"
+    return new or (nearest(str(value), words) if words else "") or "correct the value"
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

@@ -77,8 +77,9 @@ def _way_out(dataset: Dataset, verdicts: Sequence[Verdict], folder: Path) -> str
     archives = [
         archive for archive in dataset.archives if any(inspect(folder, file).state != "present" for file in archive.files)
     ]
-    lines = [f"{dataset.title}: {lacking} of {len(verdicts)} files to get. To fetch them: [bold]{escape(command)}[/bold]"]
-    lines += ["The same command does without the network if you put there yourself:"]
+    lines = [f"{dataset.title}: {lacking} of {len(verdicts)} files are missing or wrong. To download them:"]
+    lines += [f"  [bold]{escape(command)}[/bold]"]
+    lines += ["Without a network: get these elsewhere, put them there and run the same command:"]
     lines += [f"  {escape(archive.urls[0])} as {escape(str(folder / archive.path))}" for archive in archives]
     return "\n".join(lines)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
@@ -14,12 +14,14 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from egalitarian.lab.grok import MULTIPLE, Shown
-from egalitarian.lab.listeners import condition, median
+from egalitarian.lab.durations import Durations, about
+from egalitarian.lab.grok import Shown, ranked
+from egalitarian.lab.listeners import median
 from egalitarian.lab.progress import Progress
-from egalitarian.lab.report.statistics import median_and_range
-from egalitarian.lab.settings import SpecError, everything
-from egalitarian.lab.spec import Claim, Experiment, Optim, Run
+from egalitarian.lab.report.counts import Count
+from egalitarian.lab.report.statistics import median_and_range, quantile
+from egalitarian.lab.settings import SpecError
+from egalitarian.lab.spec import Experiment, Run
 from egalitarian.lab.store import Store
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
@@ -42,7 +44,8 @@ def put(console: Console, part: RenderableType) -> None:
 def _needed(column: Column) -> int:
     if not column.no_wrap:
         return column.min_width or 0
-    return max(Text.from_markup(str(cell)).cell_len for cell in (column.header, *column.cells))
+    lines = [line for cell in (column.header, *column.cells) for line in Text.from_markup(str(cell)).split("\n")]
+    return max(line.cell_len for line in lines)
 
 
 def table(*columns: str, title: str = "") -> Table:
@@ -56,89 +59,35 @@ def table(*columns: str, title: str = "") -> Table:
     return made
 
 
-def experiments(loaded: Sequence[Experiment], store: Store) -> Iterator[RenderableType]:
-    """What there is, and how many runs of each are stored; then what is stored of a user's own."""
-    made = table("experiment", "what", "paper", ">methods", ">stored")
+def experiments(
+    paper: Sequence[Experiment], beyond: Sequence[Experiment], durations: Durations, store: Store
+) -> Iterator[RenderableType]:
+    """What there is, table by table of the paper, how long it takes and how many runs are stored; then a user's own."""
+    counts = Counter(stored.experiment for stored in store.all())
+    made = table("experiment", ">CPU", ">GPU", *([">stored"] if counts else []), "what it is")
     made.columns[0].no_wrap = True
-    names = [experiment.name for experiment in loaded]
-    for experiment in loaded:
+    section = ""
+    for experiment in (*paper, *beyond):
         tables = sorted({claim.table for claim in experiment.claims.values()})
-        stored = sum(1 for _ in store.all(experiment.name))
-        made.add_row(experiment.name, experiment.title, ", ".join(tables), str(len(experiment.methods)), str(stored or ""))
-    others = Counter(stored.experiment for stored in store.all())
-    for name in sorted(set(others) - set(names)):
-        made.add_row(name, "[dim]your own[/dim]", "", "", str(others[name]))
+        if (heading := ", ".join(tables) or "not in the paper") != section:
+            section = heading
+            made.add_row(f"[bold]{section}[/bold]")
+        took = durations.of(experiment.name)
+        stored = [str(counts.get(experiment.name, ""))] if counts else []
+        made.add_row(f"  {experiment.name}", about(took.cpu), about(took.gpu), *stored, escape(experiment.title))
+    own = sorted(set(counts) - {experiment.name for experiment in (*paper, *beyond)})
+    if own:
+        made.add_row("[bold]your own[/bold]")
+    for name in own:
+        made.add_row(f"  {name}", "", "", str(counts[name]))
     yield made
-    yield "[dim]stored: runs, one for each method, seed and choice of settings, in " + escape(str(store.root)) + "[/dim]"
-
-
-def settings(experiment: Experiment, methods: Sequence[str]) -> Iterator[RenderableType]:
-    """Every setting with its source, these methods, the paper's claims on them."""
-    yield f"[bold]{experiment.name}[/bold]: {escape(experiment.heading)}"
-    if experiment.about:
-        yield escape(experiment.about)
-    made = table("setting", "value", "source")
-    for part in ("task", "model", "training", "measure"):
-        for key, value in leaves(part, everything(getattr(experiment, part))):
-            made.add_row(key, said(value), escape(experiment.source(key)))
-    yield made
-    for name in methods:
-        method = experiment.method(name)
-        made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {escape(method.title)}")
-        for key, value in leaves("", everything(method)):
-            if key not in ("title", "by_default") and not _torch_default(key, value):
-                made.add_row(key, said(value), escape(experiment.source(f"methods.{name}.{key}")))
-        yield made
-    claimed = {name: claim for name, claim in experiment.claims.items() if name in methods}
-    if claimed:
-        yield claims(claimed)
-
-
-def claims(claimed: Mapping[str, Claim]) -> Table:
-    """What the paper says of each method, in the columns that it has."""
-    kinds = [key for key in CLAIMED if any(getattr(claim, key) is not None for claim in claimed.values())]
-    numbers = [f">{key.replace('_', ' ')}" for key in kinds]
-    made = table("method", *numbers, "where", title="[bold]The paper's numbers[/bold] (Tesla T4)")
-    for name, claim in claimed.items():
-        values = [getattr(claim, key) for key in kinds]
-        made.add_row(name, *("" if value is None else str(value) for value in values), claim.table)
-    return made
-
-
-CLAIMED = ("epochs", "steps", "seconds", "ms_per_epoch", "ms_per_step", "final_accuracy", "mean_train_accuracy")
-
-
-def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every single setting by its dotted key, as `--set` takes it; what is absent is left out."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if _is_chain(value) else None
-    if inner is None:
-        if value is not None and value not in ([], ""):
-            yield key, value
-        return
-    for below, item in inner:
-        yield from leaves(f"{key}.{below}" if key else str(below), item)
-
-
-def _torch_default(key: str, value: Any) -> bool:
-    """Options of an optimizer that nobody set."""
-    _, _, option = key.rpartition(".")
-    return key.startswith(("optim.", "hidden.")) and option not in ("optimizer", "lr") and value == _OPTIM[option]
-
-
-_OPTIM = everything(Optim())
-
-
-def _is_chain(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
-
-
-def said(value: Any) -> str:
-    """A setting as TOML would have it."""
-    if isinstance(value, list):
-        return escape("[" + ", ".join(said(item) for item in value) + "]")
-    return (
-        f"{value:g}" if isinstance(value, float) else escape(str(value).lower() if isinstance(value, bool) else str(value))
+    yield (
+        f"[dim]CPU, GPU: about how long `egalitarian run NAME` takes, with the usual methods and 8 seeds. CPU: one thread, "
+        f"{durations.cpu.hardware}, {durations.cpu.date}. GPU: {durations.gpu.hardware}, {durations.gpu.date}. "
+        f"-: not measured.[/dim]"
     )
+    if counts:
+        yield f"[dim]stored: runs in {escape(str(store.root))}, one for each method, seed and choice of settings.[/dim]"
 
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
@@ -148,17 +97,6 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     for name in names:
         experiment.method(name)
     return list(names) or [name for name, method in experiment.methods.items() if method.by_default]
-
-
-def kept_apart(experiment: Experiment, name: str, changes: Sequence[str]) -> Iterator[str]:
-    """What a change of the optimizer's settings leaves as it is: the equalised matrices may have their own."""
-    hidden, optim = experiment.method(name).hidden, experiment.method(name).optim
-    for key in dict.fromkeys(change.split("=")[0].strip().removeprefix(f"methods.{name}.") for change in changes):
-        setting = key.removeprefix("optim.")
-        if key == setting or hidden is None or getattr(hidden, setting, None) == getattr(optim, setting, None):
-            continue
-        own = f"keep hidden.{setting} = {said(getattr(hidden, setting))}"
-        yield f"{experiment.name} {name}: the matrices of the hidden layer {own}; --set hidden.{setting}=... changes it."
 
 
 def check_picture(path: Path) -> None:
@@ -172,32 +110,91 @@ def check_picture(path: Path) -> None:
 
 
 def said_of(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Iterator[RenderableType]:
-    """A comparison's table, and what to know to read it."""
-    yield outcome(experiment, shown, store)
+    """A comparison's table, which method is fastest, and what to know to read it."""
+    results = [Result.of(experiment, each, store) for each in ranked(shown)]
+    yield outcome(experiment, results)
+    if experiment.measure.waits and len(results) > 1:
+        yield fastest(experiment, results)
     yield from remarks(experiment, shown)
 
 
-def outcome(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Table:
-    """What became of each method, with the paper's number beside it."""
+class Result(NamedTuple):
+    """What became of one method, its seeds taken together."""
+
+    title: str
+    shown: Shown
+    epochs: str
+    seconds: Count
+    """Training time to the threshold."""
+    milliseconds: float
+
+    @staticmethod
+    def of(experiment: Experiment, shown: Shown, store: Store) -> Result:
+        timings = [timings_of(progress, store) for progress in shown.runs]
+        passed = sorted(sum(own) for own, run in zip(timings, shown.runs, strict=True) if run.crossed is not None)
+        bounds = sorted(sum(own) for own, run in zip(timings, shown.runs, strict=True) if run.crossed is None)
+        return Result(
+            title=escape(experiment.method(shown.name).title),
+            shown=shown,
+            epochs=epochs_needed(shown.runs),
+            seconds=quantile(passed, bounds, 0.5),
+            milliseconds=1e3 * median([seconds for own in timings for seconds in own]),
+        )
+
+    @property
+    def passed(self) -> bool:
+        """Whether half of the seeds did."""
+        return not self.seconds.sign and not math.isinf(self.shown.median)
+
+    @property
+    def clock(self) -> str:
+        return f"{self.seconds.sign} {known(self.seconds.value)}".strip()
+
+
+def timings_of(progress: Progress, store: Store) -> list[float]:
+    """Seconds of training, epoch by epoch, up to the one that passes: of a batch of seeds, one seed's share."""
+    by_epoch = {line["epoch"]: line["training"] / line["seeds"] for line in store.find(progress.run).timings}
+    last = progress.next_epoch - 1 if progress.crossed is None else progress.crossed
+    return [seconds for epoch, seconds in sorted(by_epoch.items()) if epoch <= last]
+
+
+def outcome(experiment: Experiment, results: Sequence[Result]) -> Table:
+    """What became of each method, with the paper's number next to it."""
     threshold = f"{experiment.measure.threshold:.0%}"
-    several = any(len(each.runs) > 1 for each in shown)
-    claimed = any(each.name in experiment.claims for each in shown)
-    columns = [f">to {threshold}", *([">paper"] if claimed else []), ">best test", ">cond.", ">ms/epoch"]
-    made = table("method", *columns, *([">passed"] if several else []))
-    for each in shown:
-        last = [run.last for run in each.runs if run.last is not None]
-        claim = experiment.claims.get(each.name)
-        passed = [run.crossed for run in each.runs if run.crossed is not None]
+    runs = [each.shown.runs for each in results]
+    several = any(len(own) > 1 for own in runs)
+    claimed = any(each.shown.name in experiment.claims for each in results)
+    waits = [f">epochs\nto {threshold}", f">seconds\nto {threshold}"] if experiment.measure.waits else []
+    more = [*([">paper's\nepochs"] if claimed else []), ">best\ntest", ">ms per\nepoch"]
+    made = table("method", *waits, *more, *([">seeds\npassed"] if several and waits else []))
+    for each in results:
+        claim = experiment.claims.get(each.shown.name)
+        passed = [run.crossed for run in each.shown.runs if run.crossed is not None]
         cells = [
-            escape(experiment.method(each.name).title),
-            f"[bold]{epochs_needed(each.runs)}[/bold]",
+            each.title,
+            *([f"[bold]{each.epochs}[/bold]", f"[bold]{each.clock}[/bold]"] if waits else []),
             *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
-            f"{median([max(run.curve) for run in each.runs if run.curve]):.1%}",
-            known(median([condition(record) for record in last])),
-            known(milliseconds(each.runs, store)),
+            f"{median([max(run.curve) for run in each.shown.runs if run.curve]):.1%}",
+            known(each.milliseconds),
         ]
-        made.add_row(*cells, *([f"{len(passed)} of {len(each.runs)}"] if several else []))
+        made.add_row(*cells, *([f"{len(passed)} of {len(each.shown.runs)}"] if several and waits else []))
     return made
+
+
+def fastest(experiment: Experiment, results: Sequence[Result]) -> str:
+    """Which method is first on the clock, and which in epochs: these need not be the same."""
+    passed = [each for each in results if each.passed]
+    if not passed:
+        return f"No method passed {experiment.measure.threshold:.0%}."
+    clock, epochs = min(passed, key=lambda each: each.seconds.value), passed[0]
+    if clock is epochs:
+        return (
+            f"Fastest: [bold]{clock.title}[/bold], on the clock ({clock.clock} s) and in epochs ({clock.shown.median:g})."
+        )
+    return "\n".join(
+        f"{what}: [bold]{each.title}[/bold], {each.clock} s and {each.shown.median:g} epochs."
+        for what, each in (("Fastest on the clock", clock), ("Fewest epochs", epochs))
+    )
 
 
 def known(value: float) -> str:
@@ -215,30 +212,27 @@ def failed_by(run: Progress) -> int:
     return max(run.next_epoch, run.run.method.epochs) if run.diverged else run.next_epoch
 
 
-def milliseconds(runs: Sequence[Progress], store: Store) -> float:
-    """Median training time of one epoch of one seed, evaluation not counted."""
-    timings = [line for progress in runs for line in store.find(progress.run).timings]
-    return 1e3 * median([line["training"] / line["seeds"] for line in timings])
-
-
 def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
-    threshold = f"{experiment.measure.threshold:.0%}"
-    yield (
-        f"[dim]to {threshold}: the first epoch, from 0, whose test accuracy is past it. cond.: the condition number of the "
-        f"hidden gradient in the last epoch. ms/epoch: training one seed, evaluation not counted.[/dim]"
-    )
-    cut = [each for each in shown if each.cut_short]
-    if cut:
-        names = " and ".join(escape(experiment.method(each.name).title) for each in cut)
+    if experiment.measure.waits:
         yield (
-            f"[dim]{names}: {MULTIPLE} times EGD's epochs and no more; --full gives up to "
-            f"{max(each.full_budget for each in cut)} epochs.[/dim]"
+            "[dim]epochs: the first epoch, from 0, whose test accuracy is above the threshold. seconds: training one seed "
+            "through that epoch, without measuring; of seeds trained together, one seed's share.[/dim]"
         )
-    for each in shown:
+    for each in ranked(shown):
+        title = escape(experiment.method(each.name).title)
+        if each.cut_short:
+            yield (
+                f"[dim]{title} was stopped after {each.stop.epochs} of its {each.full_budget} epochs, to save time. "
+                f"Add --full to train it to the end.[/dim]"
+            )
+        if not all(run.done(each.stop) for run in each.runs):
+            trained = max(run.next_epoch for run in each.runs)
+            yield f"[dim]{title} was interrupted after {trained} epochs. The same command resumes it.[/dim]"
         lost = [str(run.run.seed) for run in each.runs if run.diverged]
         if lost:
-            yield f"[dim]{escape(experiment.method(each.name).title)}: diverged, seed {', '.join(lost)}.[/dim]"
-    if any(each.name in experiment.claims and len(each.runs) == 1 for each in shown):
+            yield f"[dim]{title} diverged with seed {', '.join(lost)}: the loss is no longer a number.[/dim]"
+    yield "[dim]Settings are the experiment's, not tuned ones: docs/tuning.md compares tuned methods.[/dim]"
+    if any(len(each.runs) == 1 for each in shown) and experiment.measure.waits:
         yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
 
 

@@ -22,22 +22,22 @@ def say_report(console: Console, written: Report) -> None:
         console.print(f"[red]not made:[/red] {escape(error)}", soft_wrap=True)
     for remark in written.remarks:
         console.print(f"[dim]{escape(remark)}.[/dim]", soft_wrap=True)
-    variants = f", {written.variants} of other settings listed apart" if written.variants else ""
-    removed = f" {len(written.removed)} of an earlier report removed." if written.removed else ""
+    variants = f"; {written.variants} runs of other settings are listed separately" if written.variants else ""
+    removed = f" Removed {len(written.removed)} files of an earlier report." if written.removed else ""
     if written.cost:
-        console.print("Time for the stored runs, training and measuring:")
+        console.print("Time that the stored runs took, training and measuring:")
     for line in written.cost:
         console.print(f"  {line}", soft_wrap=True)
-    console.print(f"{len(written.paths)} files from {written.runs} runs{variants}.{removed}")
-    console.print(f"Open {written.out / 'index.html'}, or read {written.out / 'README.md'}", soft_wrap=True)
+    console.print(f"Wrote {len(written.paths)} files from {written.runs} runs{variants}.{removed}")
+    console.print(f"Open {written.out / 'index.html'} in a browser, or read {written.out / 'README.md'}.", soft_wrap=True)
 
 
 def say_verdicts(console: Console, checked: Checked) -> None:
     from egalitarian.lab.report.check import in_words
 
-    elsewhere = "On other settings than the paper's numbers are of: its text read literally, or one's own"
+    elsewhere = "Other settings than those of the paper's numbers: its text read literally, or your own"
     for aside, title in ((False, ""), (True, elsewhere)):
-        made = table("", "", ">paper", ">ours", "spread", ">n", "verdict", title=title)
+        made = table("method", "what", ">paper", ">ours", "spread", ">n", "verdict", title=title)
         made.columns[0].no_wrap = made.columns[1].no_wrap = True
         section, rows = "", [row for row in checked.verdicts if row.aside == aside and row.compared]
         begun = {row.experiment for row in rows if row.kind != "not run"}
@@ -55,16 +55,16 @@ def say_verdicts(console: Console, checked: Checked) -> None:
         if made.row_count:
             put(console, made)
         if absent:
-            console.print(f"[dim]Nothing of these was run: {escape(', '.join(absent))}.[/dim]")
+            console.print(f"[dim]Not run: {escape(', '.join(absent))}.[/dim]")
     if checked.verdicts:
-        console.print(in_words(checked.verdicts))
+        console.print(f"Cells: {in_words(checked.verdicts)}.")
         units = (
-            "Epochs and steps to the threshold; accuracies in %; n: seeds that passed, or count, of all. The spread is "
-            "over seeds, of a final accuracy over the last tenth of its epochs."
+            "Epochs and steps are counted to the threshold; accuracies are in %. n: seeds that passed or count, of all. "
+            "The spread is over seeds; that of a final accuracy is over the last tenth of the epochs."
         )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
-        told = f"{row.cell.name} ({row.measure}) is {row.recorded} on record, and now {row.verdict}"
+        told = f"{row.cell.name} ({row.measure}): the record says {row.recorded}, the runs say {row.verdict}"
         console.print(f"[red]contradiction:[/red] {escape(told)}", soft_wrap=True)
     for remark in checked.remarks:
         console.print(f"{escape(remark)}.", soft_wrap=True)
@@ -84,15 +84,17 @@ def say_toy(console: Console, report: ToyReport) -> None:
         if row.where != section:
             section = row.where
             made.add_row(f"[bold]{escape(section)}[/bold]")
-        printed, corrected = f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}"
-        made.add_row("  " + escape(row.claim), printed, corrected, style=None if row.verdict == "holds" else "yellow")
+        counts = (f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}")
+        made.add_row("  " + escape(row.claim), *counts, style=None if row.verdict == "holds" else "yellow")
     put(console, made)
     printed = report.printed
     console.print(
         f"Of {printed.total()} claims {printed['hold']} hold as printed, {printed['in part']} in part, "
         f"{printed['fail']} fail; corrected, {report.corrected} hold."
     )
-    console.print("[dim]Points of a grid at which simulation agrees with the formula; docs/errata.md explains each.[/dim]")
+    console.print(
+        "[dim]Counts: grid points at which simulation and formula agree. docs/errata.md explains the corrections.[/dim]"
+    )
     for path in report.files:
         if path.suffix in (".png", ".csv"):
             console.print(f"Written: [bold]{path}[/bold]", soft_wrap=True)

@@ -202,7 +202,9 @@ class Method(Settings):
         if self.optim.optimizer == "muon":
             raise SpecError("optim.optimizer must work for every parameter, got 'muon'; put it into [hidden]")
         if hidden.optimizer == "muon" and self.transform:
-            raise SpecError("transform must be empty with muon on the hidden matrix, got some; muon makes its own")
+            raise SpecError(
+                "transform must be empty with muon on the hidden matrix, got some; remove them: Muon equalises by itself"
+            )
         if hidden.optimizer != self.optim.optimizer and any(isinstance(link, OF_ALL) for link in self.transform):
             raise SpecError(
                 f"hidden.optimizer must be {self.optim.optimizer!r} with a transform of every parameter (momentum, "
@@ -218,9 +220,13 @@ class Method(Settings):
             if self.decay == "decoupled" and optim.weight_decay and optim.optimizer == "sgd" and optim.momentum:
                 raise SpecError("decay must be 'after' or 'before' for sgd with momentum, got 'decoupled'; or use adamw")
             if self.decay != "decoupled" and optim.weight_decay and optim.optimizer in ("adamw", "muon"):
-                raise SpecError(f"decay must be 'decoupled' with {optim.optimizer}, got {self.decay!r}; it does no other")
+                raise SpecError(
+                    f"decay must be 'decoupled' with {optim.optimizer}, got {self.decay!r}; it has no other form"
+                )
         if self.until is not None and not self.transform:
-            raise SpecError(f"until must be absent without a transform, got {self.until:g}; there is nothing to switch off")
+            raise SpecError(
+                f"until must be absent without a transform, got {self.until:g}; remove it: there is nothing to switch off"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +273,9 @@ class Experiment(Settings):
         super().__post_init__()
         for what, name in (("name", self.name), *(("methods", method) for method in self.methods)):
             if not re.fullmatch(r"\w[\w.+-]*", name, re.ASCII) or name == "all":
-                raise SpecError(f"{what} must be letters, digits, '-', '_', '+' and '.', got {name!r}; it names a folder")
+                raise SpecError(
+                    f"{what} must be letters, digits, '-', '_', '+' and '.', got {name!r}; it becomes a folder's name"
+                )
         if not self.methods:
             raise SpecError(
                 "methods must hold at least one, got none; add [methods.sgd], or extend an experiment that has some"

@@ -57,11 +57,11 @@ class Checkpoint(NamedTuple):
         with _readable(self.path), safe_open(self.path, "pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             if file.metadata().get("weights", digest := _digest(tensors)) != digest:  # the format itself has no checksum
-                raise ValueError("other numbers than were saved")
+                raise ValueError("its weights are not those that were saved")
         if not tensors:
             raise StoreError(
-                f"{self.path.parent} must have its weights to be trained further, got a sealed run; its records stand, and "
-                f"another --runs folder trains it anew"
+                f"{self.path.parent} must have its weights to be trained further, got a sealed run; train it again in "
+                f"another --runs folder"
             )
         return tensors
 
@@ -93,8 +93,8 @@ class Stored:
         found = said.get("id") if isinstance(said, dict) else None
         if found != run.id:
             raise StoreError(
-                f"{path} must be of run {run.id}, got {found!r}: edited, or from elsewhere; put it back, or move the "
-                f"folder away to train this seed anew"
+                f"{path} must belong to run {run.id}, got {found!r}; restore the file, or move the folder away to "
+                f"train this seed again"
             )
 
     @property
@@ -141,10 +141,10 @@ class Stored:
         with _readable(path), path.open("rb") as file:
             content = file.read(checkpoint.size)
         if hashlib.sha256(content).hexdigest() != checkpoint.digest:
-            state = f"only {len(content)} bytes" if len(content) < checkpoint.size else "other ones"
+            state = f"only {len(content)} bytes" if len(content) < checkpoint.size else "other bytes"
             raise StoreError(
-                f"{path} must hold the {checkpoint.size} bytes that {checkpoint.path.name} vouches for, got {state}: it "
-                f"was cut or edited; put the file back, or move the folder away to train this seed anew"
+                f"{path} must hold the {checkpoint.size} bytes that {checkpoint.path.name} has a checksum of, got {state}: "
+                f"it was cut or edited; restore the file, or move the folder away to train this seed again"
             )
         return content
 
@@ -207,8 +207,8 @@ class Writer(Stored):
         known = b"" if checkpoint is None else self.vouched(checkpoint)
         if checkpoint is None and path.exists() and path.stat().st_size:
             raise StoreError(
-                f"{path} must have a checkpoint that vouches for it, got none; put the checkpoint back, or move the folder "
-                f"away to train this seed anew"
+                f"{path} must have a checkpoint with its checksum, got none; restore the checkpoint, or move the "
+                f"folder away to train this seed again"
             )
         self._digest = hashlib.sha256(known)
         with _writable(path):
@@ -274,7 +274,7 @@ def _locked(path: Path, run: Run) -> IO[str]:
         file.close()
         raise StoreError(
             f"{run.experiment.name}, {run.method_name}, seed {run.seed} must be trained by one process at a time, got a "
-            f"second beside {holder}; wait for it, or use another --runs folder"
+            f"second one while {holder} trains it; wait for that, or use another --runs folder"
         ) from None
     file.truncate(0)
     file.write(f"process {os.getpid()}")
@@ -312,9 +312,9 @@ def _describe(path: Path) -> Checkpoint:
     with _readable(path), safe_open(path, "pt") as file:
         about = file.metadata() or {}
         if about.get("header", header := _header(about)) != header:
-            raise ValueError("another header than was saved")
+            raise ValueError("its header is not the one that was saved")
         if not path.parent.name.startswith(about.get("folder", "")):
-            raise ValueError(f"a checkpoint of {about['folder']}")
+            raise ValueError(f"it is a checkpoint of {about['folder']}")
         company = tuple(int(seed) for seed in about["company"].split(","))
         return Checkpoint(int(about["epoch"]), company, int(about["size"]), about["digest"], path)
 
@@ -371,7 +371,7 @@ def _writable(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise StoreError(
-            f"{path} must be writable, got: {reason}; what the last checkpoint holds is safe: make room or mend the "
+            f"{path} must be writable, got: {reason}; the last checkpoint is safe: free some space or fix the "
             f"permissions and run the same command again, or choose another folder with --runs"
         ) from error
 
@@ -384,5 +384,5 @@ def _readable(path: Path) -> Iterator[Path]:
         raise
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise StoreError(
-            f"{path} must be as the lab wrote it, got {type(error).__name__}: {error}; put it back, or move it away"
+            f"{path} must be as the lab wrote it, got {type(error).__name__}: {error}; restore it, or move it away"
         ) from error

@@ -87,8 +87,8 @@ def rehearse(experiment: Experiment, method: str, seed: int) -> None:
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else "no reason given"
         raise SpecError(
-            f"{experiment.name}, {method} must go through one step, got {type(error).__name__}: {reason}; mend the task, "
-            f"the model or training.loss, which must fit each other and the memory"
+            f"{experiment.name}, {method} must train for one step, got {type(error).__name__}: {reason}; check that the "
+            f"task, the model and training.loss fit together, and that the memory is large enough"
         ) from error
 
 
@@ -122,15 +122,15 @@ def _fits(
         if len(company) == 1:
             raise SpecError(
                 f"one seed must fit into the GPU's memory, got: {str(error).splitlines()[0]}; lower training.batch, free "
-                f"the GPU, or use --device cpu: what is stored stays"
+                f"GPU memory, or use --device cpu"
             ) from error
-        listener.note(f"out of GPU memory with {len(company)} seeds at once: going on with half as many")
+        listener.note(f"The GPU's memory is too small for {len(company)} seeds at once; continuing with half as many.")
     except RuntimeError as error:
         if "CUDA error" not in str(error) or "device-side assert" in str(error):
             raise  # the code's fault, not the GPU's
         raise SpecError(
-            f"the GPU must stay with us to the end, got: {str(error).splitlines()[0]}; what was measured stays, and the "
-            f"same command goes on with the rest, there or with --device cpu"
+            f"the GPU must work until the end, got: {str(error).splitlines()[0]}; run the same command again to resume "
+            f"from the last checkpoint, on the GPU or with --device cpu"
         ) from error
     gc.collect()  # what the failed attempt held
     torch.cuda.empty_cache()

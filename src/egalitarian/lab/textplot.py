@@ -17,7 +17,7 @@ Curve = Sequence[tuple[int, float]]
 def text_plot(
     curves: Mapping[str, Curve], looks: Mapping[str, str], width: int = 68, height: int = 10, letters: bool = False
 ) -> Text:
-    """Accuracies from 0 to 1 against epoch + 1 on a logarithmic axis. The curve drawn last is in front.
+    """Accuracies from 0 to 1 against epochs, counted from 1, on a logarithmic axis. The curve drawn last is in front.
 
     `looks` has a colour for each curve; with `letters`, where there are none to be seen, the letter to draw it with.
     """

@@ -139,14 +139,14 @@ def _key(condition: float) -> str:
 
 THEME = Theme(
     name="kernels",
-    title="The polar factor: time and error of every way to it",
+    title="The polar factor: time and error of every method",
     about=(
         f"One matrix, or a batch of them, in float32, singular values log-spaced. ratio: how many times faster than "
-        f"`{BASELINE}`, (U / s)(Uᵀ G). graph: inside a CUDA graph, beside the baseline's plain time. error: "
+        f"`{BASELINE}`, (U / s)(Uᵀ G). graph: inside a CUDA graph, compared with the baseline's plain time. error: "
         f"|P - U Vᵀ| / sqrt(r) against the float64 SVD, for condition numbers 1e3 (also that of the times) and 1e4; of a "
         f"batch, the largest. `fast` promises 1e-2, root mean square over directions above 1e-3 of the largest; the error "
-        f"here has the others in it, too. The randomized ways and the row norm are no polar factors, nor mean to be. "
-        f"the default: what `polar` takes of itself for this shape and device. On a CPU a turn is up to {BLOCK_MS:.0f} ms "
+        f"here includes the weaker ones. The randomized methods and the row norm are not polar factors, so their error is "
+        f"large. the default: what `polar` chooses for this shape and device. On a CPU a turn is up to {BLOCK_MS:.0f} ms "
         f"of calls, and products are left out above a million entries."
     ),
     groups="shape",

@@ -49,7 +49,7 @@ class Measured:
         threads = f"{where['threads']} thread" + ("s" if where["threads"] > 1 else "")
         said = f"{where['hardware']}, {threads}, torch {where['torch']}, Python {where['python']}, {where['when'][:10]}"
         apart = ["--quick: small sizes, the numbers mean nothing"] if self.quick else []
-        apart += [] if self.complete else ["stopped: not all was measured"]
+        apart += [] if self.complete else ["stopped before all was measured"]
         return "; ".join([f"{said}; medians of n turns, egalitarian {egalitarian.__version__}", *apart])
 
     def cells(self) -> list[list[str]]:

@@ -80,11 +80,11 @@ def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: 
 
 THEME = Theme(
     name="step",
-    title="One training step: bare, with EGD, and with what else there is",
+    title="One training step: bare, with EGD, and with other optimizers",
     about=(
         f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. An MLP of MNIST's "
-        f"size, as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, beside "
-        f"the baseline in one, too."
+        f"size, as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, "
+        f"compared with the baseline in one."
     ),
     groups="network",
     columns=(

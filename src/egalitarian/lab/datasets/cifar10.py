@@ -35,6 +35,6 @@ def _read(folder: Path, dataset: Dataset, name: str) -> Images:
 def read_batch(content: bytearray, name: str) -> Images:
     """A file of whole rows."""
     if not content or len(content) % ROW:
-        raise DataError(f"{name} must be whole rows of {ROW} bytes, got {len(content)} bytes; fetch it anew")
+        raise DataError(f"{name} must be whole rows of {ROW} bytes, got {len(content)} bytes; fetch it again")
     rows = torch.frombuffer(content, dtype=torch.uint8).view(-1, ROW)
     return checked(Images(rows[:, 1:].reshape(-1, *SHAPE), rows[:, 0].clone()), name)

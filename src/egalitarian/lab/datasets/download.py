@@ -109,7 +109,7 @@ def _turn(url: str, folder: Path, part: Archive, listener: Listener, timeout: fl
         final = 400 <= error.code < 500 and error.code not in COME_AGAIN
         raise _TurnError(f"HTTP {error.code} {error.reason}", final=final) from error
     except TimeoutError as error:
-        raise _TurnError(f"nothing came for {timeout:g} s") from error
+        raise _TurnError(f"no data for {timeout:g} s") from error
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise _TurnError(str(reason) or type(reason).__name__) from error
@@ -124,11 +124,11 @@ def _go_on(url: str, path: Path, part: Archive, listener: Listener, timeout: flo
     """The byte that the answer began with."""
     have = _size(path)
     headers = {"User-Agent": f"egalitarian/{__version__}"} | ({"Range": f"bytes={have}-"} if have else {})
-    listener.says(f"{url}, from byte {have} of {part.size}" if have else f"{url}, {part.size} bytes")
+    listener.says(f"Resuming {url} at byte {have} of {part.size}" if have else f"Downloading {url}, {part.size} bytes")
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as response:
         size = began = _start(response, have, part)
         if size < have:
-            listener.says(f"{url} cannot go on in the middle: from the beginning")
+            listener.says(f"{url} cannot resume; starting from the beginning")
         with writing(path):
             file = path.open("ab", buffering=0)
         with file:
@@ -147,7 +147,7 @@ def _start(response: HTTPResponse, have: int, part: Archive) -> int:
         told = response.headers.get("Content-Range", "")
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", told)
         if match is None or int(match[1]) != have or match[2] not in ("*", str(part.size)):
-            raise _TurnError(f"asked for bytes {have}- of {part.size}, it answers {told!r}", final=True)
+            raise _TurnError(f"it was asked for bytes {have}- of {part.size} and answered {told!r}", final=True)
         return have
     length = response.headers.get("Content-Length")
     if response.status != 200 or length not in (None, str(part.size)):
@@ -162,7 +162,7 @@ def _wrong(folder: Path, part: Archive) -> str:
         return ""
     with writing(verdict.path):
         verdict.path.unlink()
-    return f"{verdict.reason}; what came is discarded"
+    return f"{verdict.reason}; the download is discarded"
 
 
 def _size(path: Path) -> int:
@@ -172,8 +172,8 @@ def _size(path: Path) -> int:
 def _gave_up(folder: Path, archive: Archive, failures: dict[str, str]) -> str:
     told = "; ".join(f"{url}: {reason}" for url, reason in failures.items())
     come = _size(folder / part_of(archive).path)
-    kept = f" ({come} bytes have come, and are kept)" if come else ""
+    kept = f" ({come} bytes are kept)" if come else ""
     return (
-        f"{folder / archive.path} must be fetched whole, got: {told}{kept}; the same command tries again, or download "
-        f"{archive.urls[0]} elsewhere, put it there and run the same command"
+        f"{folder / archive.path} must be downloaded completely, got: {told}{kept}; run the same command to try again, or "
+        f"download {archive.urls[0]} elsewhere, put it there and run the same command"
     )

@@ -33,7 +33,7 @@ def _fetch_archive(folder: Path, archive: Archive, listener: Listener, patience:
     if wanted:
         given = inspect(folder, archive)
         if given.state in ("corrupt", "unreadable"):
-            listener.says(f"{given.path}: {given.reason}; left alone, and not used")
+            listener.says(f"{given.path}: {given.reason}; this archive is not used, and stays as it is")
         source = given.path if given.state == "present" else download(folder, archive, listener, patience)
         unpack(source, archive, folder, wanted, listener)
     with writing(part):
@@ -44,7 +44,7 @@ def _wanted(folder: Path, archive: Archive) -> list[DataFile]:
     verdicts = [(file, inspect(folder, file)) for file in archive.files]
     for _, verdict in verdicts:
         if verdict.state == "unreadable":
-            raise DataError(f"{verdict.path} must be a readable file, got: {verdict.reason}; mend that, or move it away")
+            raise DataError(f"{verdict.path} must be a readable file, got: {verdict.reason}; fix that, or move it away")
     return [file for file, verdict in verdicts if verdict.state != "present"]
 
 
@@ -58,6 +58,6 @@ def _alone(folder: Path, listener: Listener) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            listener.says(f"waiting for another process that fetches into {folder}")
+            listener.says(f"Waiting for another process that downloads into {folder}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

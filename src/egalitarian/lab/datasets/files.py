@@ -109,18 +109,16 @@ def _refusal(verdict: Verdict, folder: Path, dataset: Dataset, file: DataFile) -
     if verdict.state == "missing":
         archive = dataset.archive_of(file)
         return (
-            f"{verdict.path} must be there for {dataset.title}, got no such file; {fetch} fetches it, or put "
-            f"{archive.urls[0]} at {folder / archive.path} and run that, or name the folder that has it with "
-            f"EGALITARIAN_DATA"
+            f"{verdict.path} must exist for {dataset.title}, got no such file; {fetch} downloads it. Without a network: "
+            f"put {archive.urls[0]} at {folder / archive.path} and run the same. If you have the data elsewhere: name the "
+            f"folder with --data or EGALITARIAN_DATA"
         )
     if verdict.state == "corrupt":
         return (
-            f"{verdict.path} must be the official file of {dataset.title}, got {verdict.reason}; it is not used: {fetch} "
-            f"keeps it as {verdict.path.name}.corrupt and fetches the right one"
+            f"{verdict.path} must be the official file of {dataset.title}, got {verdict.reason}; {fetch} renames it "
+            f"to {verdict.path.name}.corrupt and downloads the right one"
         )
-    return (
-        f"{verdict.path} must be readable, got: {verdict.reason}; mend that, or name another folder with EGALITARIAN_DATA"
-    )
+    return f"{verdict.path} must be readable, got: {verdict.reason}; fix that, or name another folder with EGALITARIAN_DATA"
 
 
 def _judged(path: Path, handle: IO[bytes], file: DataFile | Archive) -> Verdict:
@@ -152,8 +150,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{path} must be writable, got: {error.strerror or error}; make room or mend the permissions and run the same "
-            f"command again, which goes on where this one stopped, or choose another folder with --data"
+            f"{path} must be writable, got: {error.strerror or error}; free some space or fix the permissions and run "
+            f"the same command again to resume, or choose another folder with --data"
         ) from error
 
 

@@ -22,7 +22,7 @@ def checked(images: Images, where: object) -> Images:
     """As many classes as images, each below 10."""
     pixels, labels = images
     if len(pixels) != len(labels):
-        raise DataError(f"{where} must have a class for each image, got {len(labels)} for {len(pixels)}; fetch both anew")
+        raise DataError(f"{where} must have a class for each image, got {len(labels)} for {len(pixels)}; fetch both again")
     if len(labels) and int(labels.max()) >= CLASSES:
-        raise DataError(f"{where} must have classes from 0 to {CLASSES - 1}, got {int(labels.max())}; fetch it anew")
+        raise DataError(f"{where} must have classes from 0 to {CLASSES - 1}, got {int(labels.max())}; fetch it again")
     return images

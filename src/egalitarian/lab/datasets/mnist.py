@@ -36,7 +36,7 @@ def _part(folder: Path, dataset: Dataset, part: str) -> Images:
     pixels, labels = (read_idx(contents(folder, dataset, dataset.file(name)), name) for name in names)
     if pixels.shape[1:] != (SIDE, SIDE) or labels.dim() != 1:
         shapes = f"{tuple(pixels.shape)} and {tuple(labels.shape)}"
-        raise DataError(f"{part} must have images of {SIDE} x {SIDE} and a list of classes, got {shapes}; fetch it anew")
+        raise DataError(f"{part} must have images of {SIDE} x {SIDE} and a list of classes, got {shapes}; fetch it again")
     return checked(Images(pixels, labels), part)
 
 
@@ -48,11 +48,13 @@ def read_idx(content: bytearray, name: str) -> Tensor:
         raise DataError(f"{name} must begin with the magic number 000008nn, got {kind.hex() or 'nothing'}; it is not IDX")
     start = 4 * (1 + axes)
     if len(content) < start:
-        raise DataError(f"{name} must have the size of its {axes} axes, got {len(content)} bytes; it is cut: fetch it anew")
+        raise DataError(
+            f"{name} must have the size of its {axes} axes, got {len(content)} bytes; it is cut; fetch it again"
+        )
     shape = struct.unpack(f">{axes}I", content[4:start])
     if len(content) != start + math.prod(shape):
         raise DataError(
             f"{name} must have {start + math.prod(shape)} bytes for {' x '.join(map(str, shape))}, got {len(content)}; "
-            f"fetch it anew"
+            f"fetch it again"
         )
     return torch.frombuffer(content, dtype=torch.uint8)[start:].reshape(shape)

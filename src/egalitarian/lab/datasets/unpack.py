@@ -27,9 +27,9 @@ def unpack(source: Path, archive: Archive, folder: Path, wanted: Sequence[DataFi
             if not left:
                 break
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
-        raise DataError(f"{source} must be a whole archive, got {type(error).__name__}: {error}; remove it") from error
+        raise DataError(f"{source} must be a complete archive, got {type(error).__name__}: {error}; remove it") from error
     if left:
-        raise DataError(f"{source} must have {', '.join(left)}, got an archive without; remove it")
+        raise DataError(f"{source} must contain {', '.join(left)}, got an archive without; remove it")
 
 
 def _members(source: Path, archive: Archive) -> Iterator[tuple[str, IO[bytes]]]:
@@ -60,9 +60,9 @@ def _place(folder: Path, file: DataFile, stream: IO[bytes], listener: Listener) 
         if inspect(folder, file).state == "corrupt":
             aside = _free_name(path)
             path.rename(aside)
-            listener.says(f"{path} was corrupt, and is kept as {aside.name}")
+            listener.says(f"{path} was corrupt; it is now {aside.name}")
         draft.rename(path)
-    listener.says(f"{path}: in its place, checked")
+    listener.says(f"{path}: written and checked")
 
 
 def _copied(stream: IO[bytes], draft: Path, most: int) -> str:

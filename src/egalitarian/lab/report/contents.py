@@ -155,7 +155,7 @@ def of_table(number: str) -> tuple[str, ...]:
     """The experiments that a table of the paper is made of, by its number: 2."""
     tables = {plan.number.removeprefix("Table "): plan.experiments for plan in load_contents().tables if plan.number}
     if number not in tables:
-        raise SpecError(f"--table must be one of {', '.join(sorted(tables))}, got {number!r}; the paper has no other")
+        raise SpecError(f"--table must be one of {', '.join(sorted(tables))}, got {number!r}; choose one of these")
     return tables[number]
 
 

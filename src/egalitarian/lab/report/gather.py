@@ -150,7 +150,7 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
             warnings.append(str(told).replace(f"{store.root}/", ""))
             continue
         if not summary.epochs and stored.unvouched:
-            warnings.append(f"{stored.folder.relative_to(store.root)} has records and no checkpoint that vouches for them")
+            warnings.append(f"{stored.folder.relative_to(store.root)} has records, and no checkpoint with their checksum")
         elif not summary.epochs:
             not_begun.append(stored.folder.relative_to(store.root).as_posix())
         elif summary.differs:

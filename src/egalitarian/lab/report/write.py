@@ -93,14 +93,14 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
     there = _runs_there(out)
     if len(gathered.runs) < there and not replace:
         raise ReportError(
-            f"{out} must not hold a report of more runs, got one of {there} where there are {len(gathered.runs)} now; name "
-            f"another folder with --out, or say --replace"
+            f"{out} must not hold a report of more runs, got one of {there} and {len(gathered.runs)} stored now; name "
+            f"another folder with --out, or add --replace"
         )
     foreign = [name for name in ("README.md", "index.html") if (out / name).exists() and _listed(out) is None]
     if foreign and not replace:
         raise ReportError(
             f"out must be a new folder, or one that a report wrote, got {out} with a {foreign[0]} that none did; name "
-            f"another with --out, or say --replace"
+            f"another with --out, or add --replace"
         )
     contents = contents_for(gathered)
     with _writable(out):
@@ -254,6 +254,6 @@ def _writable(out: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ReportError(
-            f"{error.filename or out} must be writable, got: {reason}; make room, mend the permissions, or name another "
-            f"folder with --out"
+            f"{error.filename or out} must be writable, got: {reason}; free some space, fix the permissions, or name "
+            f"another folder with --out"
         ) from error

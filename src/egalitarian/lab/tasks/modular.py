@@ -31,7 +31,7 @@ class Modular(Task, kind="modular"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.modulus > MOST:
-            raise SpecError(f"modulus must be at most {MOST}, got {self.modulus}; all its pairs are held in memory")
+            raise SpecError(f"modulus must be at most {MOST}, got {self.modulus}; lower it: all pairs are held in memory")
         if self.operation == "/" and not is_prime(self.modulus):
             raise SpecError(
                 f"modulus must be a prime for division, got {self.modulus}; only then has every divisor an inverse"

@@ -87,7 +87,7 @@ def all_results(folder: Path, suffix: str, order: Sequence[str], tell: Callable[
         try:
             found.append(_titled_now(read_results(path)))
         except SpecError as error:
-            tell(f"left out of the table: {error}")
+            tell(f"Left out of the table: {error}")
     places = {name: place for place, name in enumerate(order)}
     own = [each for each in found if apart(each) == suffix and each["methods"]]
     return sorted(own, key=lambda each: places.get(each["family"], len(places)))
@@ -126,4 +126,6 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SpecError(f"{path} must be writable, got: {reason}; make room, or name another folder with --out") from error
+        raise SpecError(
+            f"{path} must be writable, got: {reason}; free some space, or name another folder with --out"
+        ) from error

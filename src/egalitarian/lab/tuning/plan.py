@@ -88,14 +88,14 @@ class Family(Settings):
         if self.plain not in self.methods:
             raise SpecError(f"plain must be one of the methods, got {self.plain!r}; one of {', '.join(self.methods)}")
         if not self.size % 2:
-            raise SpecError(f"size must be odd, got {self.size}; a window has a centre")
+            raise SpecError(f"size must be odd, got {self.size}; a grid needs a centre, as 3 or 5 have")
         if self.size > LARGEST:
-            raise SpecError(f"size must be <= {LARGEST}, got {self.size}; that many points would never be trained")
+            raise SpecError(f"size must be <= {LARGEST}, got {self.size}; choose a smaller one")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name) or self.name == "all" or self.name.endswith(APART):
             rule = f"letters, digits, - and _, not 'all' and not ending in {' or '.join(APART)}"
             raise SpecError(f"a family's name must be {rule}, got {self.name!r}; it names its file")
         if self.score == "epochs" and not self.validation:
-            raise SpecError("validation must be > 0 where epochs count, got 0; the choice reads it: for example 0.5")
+            raise SpecError("validation must be > 0 where epochs count, got 0; points are compared on it: for example 0.5")
         self._check_seeds()
         for name, tuned in self.methods.items():
             self._check_method(name, tuned)
@@ -105,20 +105,22 @@ class Family(Settings):
             if not seeds:
                 raise SpecError(f"{what} must name at least one seed, got none; for example [0]")
             if len(set(seeds)) < len(seeds):
-                raise SpecError(f"{what} must name each seed once, got {list(seeds)}; leave out the others")
+                raise SpecError(f"{what} must name each seed once, got {list(seeds)}; remove the repeated ones")
         if shared := set(self.tuning_seeds) & set(self.fresh_seeds):
             raise SpecError(f"fresh_seeds must be none of the tuning seeds, got {min(shared)} in both; choose others")
 
     def _check_method(self, name: str, tuned: Tuned) -> None:
         if "." in name:
-            raise SpecError(f"a tuned method's name must have no dot, got {name!r}; --set could not tell it apart")
+            raise SpecError(
+                f"a tuned method's name must have no dot, got {name!r}; rename it: a dot separates keys in --set"
+            )
         if tuned.lr.key == tuned.decay.key:
             raise SpecError(f"{name}: lr and decay must be two settings, got {tuned.lr.key!r} for both; name another")
         far = self.size // 2 + self.moves
         for axis, factor in ((tuned.lr, self.lr_factor), (tuned.decay, self.decay_factor)):
             if abs(math.log(axis.centre)) + far * math.log(factor) > FAR:
                 what = f"{name}: {axis.key} must stay a number {far} steps from its centre"
-                raise SpecError(f"{what}, got a factor of {factor:g}; take a smaller one")
+                raise SpecError(f"{what}, got a factor of {factor:g}; choose a smaller one")
 
     def only(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods of these names; none, or `all`, is all."""
@@ -184,4 +186,6 @@ def _table(where: str, path: Path | None) -> dict[str, Any]:
         text = shipped.read_text(encoding="utf-8") if path is None else path.read_text(encoding="utf-8-sig")
         return tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SpecError(f"{where} must be a TOML file, got what cannot be read: {error}; mend it there") from None
+        raise SpecError(
+            f"{where} must be a TOML file, got one that cannot be read: {error}; correct or rename it"
+        ) from None

@@ -195,8 +195,8 @@ class Results:
         return self._ids[place]
 
     def _refuse(self, what: str, now: object, then: object, method: str) -> NoReturn:
-        way = f"name another --out, or --replace it (--method {method})"
-        raise SpecError(f"{self.path} must be of {what} {now!r}, got {then!r}; {way}")
+        way = f"name another --out, or overwrite the entry with --replace --method {method}"
+        raise SpecError(f"{self.path} must have {what} {now!r}, got {then!r}; {way}")
 
 
 def rules_of(family: Family) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     _say_tuned(console, found, results.kept, (results.path, page))
     if results.taken:
         nothing = results.finished and not results.seconds
-        rest = " Nothing was left to train; to repeat it, name another --out." if nothing else ""
-        console.print(f"{results.taken} points are as the file had them.{rest}")
+        rest = " Nothing was left to train; name another --out to repeat the search." if nothing else ""
+        console.print(f"{results.taken} points were taken from the file.{rest}")
 
 
 def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str], files: Sequence[Path]) -> None:
@@ -65,11 +65,9 @@ def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str]
     for row in rows(results):
         made.add_row(*(escape(cell) for cell in row))
     shows.put(console, made)
-    console.print(f"[dim]{escape(about(results))}[/dim]")
+    console.print(f"[dim]{escape(about(results).replace('**', ''))}[/dim]")
     for method in kept:
-        console.print(
-            f"[yellow]{method}: what the file has is whole, or more, and stays until there is something as whole[/yellow]"
-        )
+        console.print(f"[yellow]{method}: the file keeps its earlier entry, which is complete or has more points.[/yellow]")
     for path in files:
         console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)
 
@@ -86,6 +84,6 @@ def say_estimate(console: Console, families: Sequence[Family], methods: Sequence
     made.add_row("[bold]all[/bold]", "", "", "", *(f"[bold]{each:.1f}[/bold]" for each in total))
     shows.put(console, made)
     console.print(
-        "[dim]On an H200, without moves of the window and with all of them; every point as long as the cut lets it be, so "
-        "most take less. Guesses: lab/paper/_tuning.toml has what an epoch takes and what the best point may need.[/dim]"
+        "[dim]On an H200. At most: with every move of the grid. Each point counts with its whole budget, so most searches "
+        "take less. These are guesses from the times in lab/paper/_tuning.toml.[/dim]"
     )

@@ -52,7 +52,7 @@ class Search:
             if outward == (0, 0) or self.moves == self.family.moves:
                 break
             self.path.append(self.path[-1].moved(outward))
-            tell(f"the best is on the edge: move {self.moves} of at most {self.family.moves}")
+            tell(f"the best point is on the grid's edge: move {self.moves} of at most {self.family.moves}")
         self.done = True
 
     @property

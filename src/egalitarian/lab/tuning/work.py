@@ -77,7 +77,7 @@ def _refuse_idle(family: Family, method: str, changes: Sequence[str]) -> None:
         key = change.split("=")[0].strip().removeprefix(f"methods.{method}.")
         if key in (tuned.lr.key, tuned.decay.key, "training.validation"):
             raise SpecError(
-                f"--set must name what is not tuned, got {change!r} and {method} of {family.name}; change the plan"
+                f"--set must not change what is tuned, got {change!r} for {method} of {family.name}; change the plan"
             )
 
 

@@ -1,0 +1,212 @@
+"""What `egalitarian show` prints: the settings of an experiment, a column per method; or each of them with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from egalitarian.lab.settings import Settings, everything, meaning
+from egalitarian.lab.shows import table
+from egalitarian.lab.spec import Claim, Experiment, Method, Optim
+
+PARTS = ("task", "model", "training", "measure")
+CLAIMED = ("epochs", "steps", "seconds", "ms_per_epoch", "ms_per_step", "final_accuracy", "mean_train_accuracy")
+ALWAYS = ("optimizer", "lr", "weight_decay")
+"""Of an optimizer: what is said even where it is torch's default."""
+NONE = "-"
+"""In a cell that has nothing to say."""
+CHANGED = "changed with --set"
+"""The source of what a user changed on the command line."""
+ROWS = ("transform", "targets", "optim", "hidden", "groups", "decay", "decayed", "until", "epochs")
+"""What a method is made of, in the order of the table."""
+Cells = dict[str, str]
+"""What one column says, by the name of the row."""
+
+
+def overview(experiment: Experiment, methods: Sequence[str], width: int) -> Iterator[RenderableType]:
+    """What all methods share, then a table with a column per method, in as many blocks as the terminal's width asks for."""
+    yield from _heading(experiment)
+    columns = {name: _column(experiment, name) for name in methods}
+    rows = sorted({row: None for cells in columns.values() for row in cells}, key=lambda row: ROWS.index(row.split(".")[0]))
+    shared = [row for row in rows if len(methods) > 1 and len({cells.get(row) for cells in columns.values()}) == 1]
+    yield _shared(experiment, {row: columns[methods[0]][row] for row in shared if columns[methods[0]][row] != NONE})
+    claims = {name: _claimed(experiment.claims[name]) for name in methods if name in experiment.claims}
+    rows = [row for row in rows if row not in shared] + [row for row in map(_of_paper, CLAIMED) if _any_has(claims, row)]
+    told = {name: columns[name] | claims.get(name, {}) for name in methods}
+    yield from _blocks(
+        {name: {row: cells[row] for row in rows if row in cells} for name, cells in told.items()}, rows, width
+    )
+    yield from _remarks(experiment, methods)
+
+
+def sources(experiment: Experiment, methods: Sequence[str]) -> Iterator[RenderableType]:
+    """Every setting with its source: what all methods share, then method by method."""
+    yield from _heading(experiment)
+    made = table("setting", "value", "source")
+    for part in PARTS:
+        for key, value in leaves(part, everything(getattr(experiment, part))):
+            made.add_row(key, said(value), escape(experiment.source(key)))
+    yield made
+    for name in methods:
+        method = experiment.method(name)
+        made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {escape(method.title)}")
+        for key, value in leaves("", everything(method)):
+            if key not in ("title", "by_default") and not _torch_default(key, value):
+                made.add_row(key, said(value), escape(experiment.source(f"methods.{name}.{key}")))
+        yield made
+
+
+def kept_apart(experiment: Experiment, name: str, changes: Sequence[str]) -> Iterator[str]:
+    """What a change of the optimizer's settings leaves as it is: the equalised matrices may have their own."""
+    hidden, optim = experiment.method(name).hidden, experiment.method(name).optim
+    for key in dict.fromkeys(change.split("=")[0].strip().removeprefix(f"methods.{name}.") for change in changes):
+        setting = key.removeprefix("optim.")
+        if key == setting or hidden is None or getattr(hidden, setting, None) == getattr(optim, setting, None):
+            continue
+        own = f"keep hidden.{setting} = {said(getattr(hidden, setting))}"
+        yield f"{experiment.name} {name}: the matrices of the hidden layer {own}; --set hidden.{setting}=... changes it."
+
+
+def _heading(experiment: Experiment) -> Iterator[str]:
+    yield f"[bold]{experiment.name}[/bold]: {escape(experiment.heading)}"
+    if experiment.about:
+        yield escape(experiment.about)
+
+
+def _shared(experiment: Experiment, of_methods: Cells) -> Table:
+    """A line for each part of the experiment, and one for what its methods have in common."""
+    made = Table.grid(padding=(0, 2))
+    for part in PARTS:
+        settings = leaves(part, everything(getattr(experiment, part)))
+        pairs = [f"{key.removeprefix(f'{part}.')} = {_marked(experiment, key, said(value))}" for key, value in settings]
+        made.add_row(f"[bold]{part}[/bold]", ", ".join(pairs))
+    if of_methods:
+        made.add_row("[bold]all methods[/bold]", ", ".join(f"{row} = {cell}" for row, cell in of_methods.items()))
+    return made
+
+
+def _column(experiment: Experiment, name: str) -> Cells:
+    method = experiment.method(name)
+    return {row: _marked(experiment, f"methods.{name}.{row}", text) for row, text in _settings(method)}
+
+
+def _settings(method: Method) -> Iterator[tuple[str, str]]:
+    """What makes up a method, by the key that `--set` takes; of optimizers, what differs from the level above."""
+    yield "transform", "\nthen ".join(_link(link) for link in method.transform) or NONE
+    yield "targets", "\n".join(escape(target) for target in method.targets)
+    yield from _options("optim", method.optim, {**everything(Optim()), **dict.fromkeys(ALWAYS)})
+    under = everything(method.optim)
+    if method.hidden is not None:
+        yield from _options("hidden", method.hidden, under)
+        under = everything(method.hidden)
+    for module, own in method.groups.items():
+        yield from _options(f"groups.{module}", own, under)
+    for key in ("decay", "decayed", "until", "epochs"):
+        value = getattr(method, key)
+        yield key, NONE if value is None else said(value)
+
+
+def _link(transform: Settings) -> str:
+    """A transform with the settings that it does not have by default."""
+    name, *options = meaning(transform).items()
+    return "\n".join([said(name[1]), *(f"{key} {said(value)}" for key, value in options)])
+
+
+def _options(where: str, optim: Optim, under: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in everything(optim).items():
+        if value != under[key]:
+            yield f"{where}.{key}", said(value)
+
+
+def _marked(experiment: Experiment, key: str, text: str) -> str:
+    return f"{text}*" if experiment.source(key) == CHANGED else text
+
+
+def _claimed(claim: Claim) -> Cells:
+    return {_of_paper(key): str(getattr(claim, key)) for key in CLAIMED if getattr(claim, key) is not None}
+
+
+def _of_paper(key: str) -> str:
+    return f"paper: {key.replace('_', ' ')}"
+
+
+def _any_has(columns: Mapping[str, Cells], row: str) -> bool:
+    return any(row in cells for cells in columns.values())
+
+
+def _blocks(columns: Mapping[str, Cells], rows: Sequence[str], width: int) -> Iterator[Table]:
+    """Tables of as many methods as fit side by side, each with the rows that one of them has."""
+    left, first = dict(columns), max((len(row) for row in rows), default=0)
+    while left:
+        block: dict[str, Cells] = {}
+        room = width - first - 2
+        while left and (not block or _width(*next(iter(left.items()))) <= room):
+            name = next(iter(left))
+            room -= _width(name, left[name])
+            block[name] = left.pop(name)
+        made = table("setting", *block)
+        for column in made.columns:
+            column.no_wrap, column.min_width = True, None
+        for row in rows:
+            if _any_has(block, row):
+                made.add_row(row, *(cells.get(row, NONE) for cells in block.values()))
+        yield made
+
+
+def _width(name: str, cells: Cells) -> int:
+    lines = [Text.from_markup(line).cell_len for cell in cells.values() for line in cell.split("\n")]
+    return max(len(name), *lines) + 2
+
+
+def _remarks(experiment: Experiment, methods: Sequence[str]) -> Iterator[str]:
+    tables = dict.fromkeys(experiment.claims[name].table for name in methods if name in experiment.claims)
+    if tables:
+        yield f"[dim]paper: the paper's numbers, measured on a Tesla T4 ({', '.join(tables)}).[/dim]"
+    if CHANGED in experiment.sources.values():
+        yield f"[dim]*: {CHANGED}.[/dim]"
+    others = [name for name in experiment.methods if name not in methods]
+    if others:
+        yield f"[dim]Not shown: {', '.join(others)}; add --method all.[/dim]"
+    yield "[dim]Where each setting comes from: add --sources.[/dim]"
+
+
+def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every single setting by its dotted key, as `--set` takes it; what is absent is left out."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if _is_chain(value) else None
+    if inner is None:
+        if value is not None and value not in ([], ""):
+            yield key, value
+        return
+    for below, item in inner:
+        yield from leaves(f"{key}.{below}" if key else str(below), item)
+
+
+def _is_chain(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
+
+
+def _torch_default(key: str, value: Any) -> bool:
+    """Options of an optimizer that nobody set."""
+    _, _, option = key.rpartition(".")
+    return key.startswith(("optim.", "hidden.")) and option not in ALWAYS and value == _OPTIM[option]
+
+
+_OPTIM = everything(Optim())
+
+
+def said(value: Any) -> str:
+    """A setting as TOML would have it."""
+    return escape(_plain(value))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

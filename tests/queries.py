@@ -286,10 +286,11 @@ def _of_claims(query: str, root: Path) -> str:
 @cache
 def toy_claims(path: Path) -> list[ToyClaim]:
     """Every point of every claim of the toy problem, as it is stored."""
-    texts, claims = ("key", "where", "claim", "setting", "relation"), list[ToyClaim]()
+    claims = []
     for row in _csv(path):
-        cells: dict[str, Any] = {name: cell if name in texts else float(cell) for name, cell in row.items() if name != "verdict"}
-        claims.append(ToyClaim(**cells))
+        cells: dict[str, Any] = {name: cell for name, cell in row.items() if name != "verdict"}
+        numbers = {name: float(cells[name]) for name in cells.keys() - {"key", "where", "claim", "setting", "relation"}}
+        claims.append(ToyClaim(**cells | numbers))
     return claims
 
 

@@ -1,6 +1,6 @@
 """Plain AdamW where the fair search did not look: at EGD's learning rates and decays on MNIST and CIFAR-10.
 
-    python benchmarks/adamw_points.py --data FOLDER [--device cuda]     # some ten minutes on an H200
+    python benchmarks/adamw_points.py --data FOLDER [--device cuda]     # three minutes on an H200
 
 Writes results/provisional/adamw-points.csv, a row per point and seed. Accuracies are of test points (MNIST) and of training
 points (CIFAR-10): this chooses nothing, it looks whether AdamW passes there at all.
@@ -25,6 +25,7 @@ from egalitarian.lab.sweep import sweep
 from egalitarian.lab.tuning.plan import load_plan
 
 FILE = Path(__file__).parents[1] / "results" / "provisional" / "adamw-points.csv"
+HEAD = ("family", "method", "lr", "decay", "seed", "crossed", "epochs", "mean_train_accuracy", "hardware", "torch", "date")
 SEEDS = range(3)
 GRIDS = {
     ("mnist", "adamw-decay"): ((0.016, 0.032, 0.064, 0.128), (2.0, 6.0, 18.0)),
@@ -42,7 +43,7 @@ def main() -> None:
     device, plan = torch.device(options.device), load_plan()
     with tempfile.TemporaryDirectory() as folder, FILE.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow("family method lr decay seed crossed epochs mean_train_accuracy hardware torch date".split())
+        table.writerow(HEAD)
         for (family, method), (rates, decays) in GRIDS.items():
             for lr in rates:
                 for decay in decays:
@@ -54,7 +55,9 @@ def main() -> None:
                         mean = sum(line["train_accuracy"] for line in records) / plan[family].budget
                         made = (hardware(device), torch.__version__, date.today())
                         crossed = "" if run.crossed is None else run.crossed
-                        table.writerow((family, method, lr, decay, run.run.seed, crossed, len(records), f"{mean:.4f}", *made))
+                        table.writerow(
+                            (family, method, lr, decay, run.run.seed, crossed, len(records), f"{mean:.4f}", *made)
+                        )
                     file.flush()
                     print(family, lr, decay, "done", flush=True)
 

@@ -2,6 +2,7 @@
 
     {run EXPERIMENT METHOD WORD...}          results/summary.csv: `113 (108-122)`, median (smallest-largest) of its seeds
     {provisional EXPERIMENT METHOD WORD...}  the same of results/provisional/summary.csv
+    {points FAMILY LR DECAY WORD...}         the seeds of one point of results/provisional/adamw-points.csv
     {tuned FAMILY METHOD WORD...}            the fresh seeds of results/tuned-FAMILY.json
     {spent FAMILY HARDWARE WORD}             of results/tuned-FAMILY.json: `methods`, their `points`, or `minutes`
     {cell PATH | TEXT & TEXT | COLUMN | FORMAT}   of the row of a Markdown or CSV table that has all the texts
@@ -92,6 +93,27 @@ def _run(query: str, root: Path) -> str:
 
 def _provisional(query: str, root: Path) -> str:
     return _of_summary(query, root / "results" / "provisional" / "summary.csv")
+
+
+def _points(query: str, root: Path) -> str:
+    family, lr, decay, *words = _at_least(query, "FAMILY LR DECAY")
+    results = _found(_json, root / "results" / f"tuned-{family}.json")
+    rows = [
+        row
+        for row in _found(_csv, root / "results" / "provisional" / "adamw-points.csv")
+        if (row["family"], float(row["lr"]), float(row["decay"])) == (family, float(lr), float(decay))
+    ]
+    if not rows:
+        raise QueryError(f"adamw-points.csv has no point {lr}, {decay} of {family!r}")
+    if results["score"] != "epochs":
+        shares = sorted(100 * float(row["mean_train_accuracy"]) for row in rows)
+        return f"{statistics.median(shares):.1f} % ({shares[0]:.1f}-{shares[-1]:.1f})"
+    seeds = []
+    for row in rows:
+        crossed, epochs = int(row["crossed"]) if row["crossed"] else None, int(row["epochs"])
+        state = "not passed" if crossed is None else "passed"
+        seeds.append(_summary(family, row["method"], int(row["seed"]), state, crossed, epochs, epochs))
+    return _in_words(seeds, words, results["steps_per_epoch"] if "steps" in words else None)
 
 
 def _of_summary(query: str, path: Path) -> str:
@@ -439,6 +461,7 @@ def _found(read: Any, path: Path) -> Any:
 ANSWERS: dict[str, Callable[[str, Path], str]] = {
     "run": _run,
     "provisional": _provisional,
+    "points": _points,
     "tuned": _tuned,
     "spent": _spent,
     "toy": _toy,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +135,16 @@ length (ours),not in the paper,a length,eps=0.01,35,35,60,0.1,4,1,=,fails as pri
 """
 
 
+POINTS = """\
+family,method,lr,decay,seed,crossed,epochs,mean_train_accuracy
+addition,adamw,0.5,2.0,0,9,15,0.5
+addition,adamw,0.5,2.0,1,11,17,0.5
+addition,adamw,1.0,2.0,0,,400,0.5
+cifar,adamw,0.002,0.81,0,,100,0.24
+cifar,adamw,0.002,0.81,1,,100,0.26
+"""
+
+
 def fresh(crossed: int | None, seed: int, epochs: int = 400, diverged: bool = False, share: float = 0.9) -> dict[str, Any]:
     return {"seed": seed, "crossed": crossed, "epochs": epochs, "diverged": diverged, "mean_train_accuracy": share}
 
@@ -155,6 +168,7 @@ def root(tmp_path: Path) -> Path:
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "results/summary.csv").write_text(SUMMARY)
     (tmp_path / "results/provisional/summary.csv").write_text(SUMMARY.replace("addition-97,egd", "addition-97,adamw"))
+    (tmp_path / "results/provisional/adamw-points.csv").write_text(POINTS)
     epochs = tuned("epochs", [fresh(13, 0), fresh(15, 1), fresh(14, 2)])
     (tmp_path / "results/tuned-addition.json").write_text(json.dumps(epochs))
     failing = tuned("epochs", [fresh(22, 0), fresh(None, 1, epochs=7, diverged=True), fresh(30, 2)])
@@ -185,6 +199,10 @@ def root(tmp_path: Path) -> Path:
         ("run mnist egd steps", "700 (600-45800)"),
         ("run mnist egd median steps", "700"),
         ("provisional addition-97 adamw", "113 (108-122)"),
+        ("points addition 0.5 2 steps", "99 (90-108)"),
+        ("points addition 0.5 2 passed", "2 of 2"),
+        ("points addition 1 2", "> 400"),
+        ("points cifar 0.002 0.81", "25.0 % (24.0-26.0)"),
         ("tuned addition egd-after", "14 (13-15)"),
         ("tuned addition egd-after median", "14"),
         ("tuned addition egd-after steps", "135 (126-144)"),
@@ -265,6 +283,7 @@ def test_queries_have_answers(query: str, text: str, root: Path) -> None:
         ("run addition-97 egd median range", "only one of"),
         ("run addition-97 egd seeds=2-7", "no seed 3"),
         ("provisional addition-97 egd", "has no 'egd'"),
+        ("points addition 0.5 3", "no point 0.5, 3"),
         ("tuned subtraction egd", "no file"),
         ("tuned addition egd", "it has sgd, egd-after"),
         ("tuned cifar egd-after passed", "judged by accuracy"),
@@ -473,3 +492,20 @@ def test_normal_text_knows_where_it_was() -> None:
 
 def test_the_closest_line_is_that_with_the_same_words() -> None:
     assert closest("| EGD | 9 | 8 |", "# EGD\n\n| SGD | 9 | 8 | 7 |\n| EGD | 9 | 7 |\n") == "line 4: | EGD | 9 | 7 |"
+
+
+def test_the_best_points_of_adamw_are_those_that_the_page_names() -> None:
+    points: dict[tuple[str, float, float], list[dict[str, str]]] = {}
+    with (ROOT / "results" / "provisional" / "adamw-points.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            points.setdefault((row["family"], float(row["lr"]), float(row["decay"])), []).append(row)
+    assert Counter(family for family, _, _ in points) == {"mnist": 12, "cifar": 16}
+
+    def epochs(point: tuple[str, float, float]) -> float:
+        return statistics.median(float(row["crossed"] or "inf") for row in points[point])
+
+    def share(point: tuple[str, float, float]) -> float:
+        return statistics.median(float(row["mean_train_accuracy"]) for row in points[point])
+
+    assert min((point for point in points if point[0] == "mnist"), key=epochs) == ("mnist", 0.064, 2.0)
+    assert max((point for point in points if point[0] == "cifar"), key=share) == ("cifar", 0.0005, 0.27)

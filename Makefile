@@ -23,7 +23,7 @@ grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (90 s)
 test: $(STAMP)   ## the default tests (about four minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: $(STAMP)  ## the long tests: inductor, installation, three seeds of EGD
+test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training
 	$(VENV)/bin/python -m pytest -q -m slow
 
 lint: $(STAMP)   ## ruff: lint and format
@@ -36,17 +36,17 @@ types: $(STAMP)  ## mypy, strict
 api: $(STAMP)    ## write docs/api.md from signatures and docstrings
 	$(VENV)/bin/python docs/make_api.py
 
-bench: $(STAMP)  ## measure what EGD costs here, into bench/ (15 minutes)
+bench: $(STAMP)  ## measure what EGD costs here, into bench/ (15 minutes on a CPU)
 	$(VENV)/bin/egalitarian bench --device $(DEVICE)
 	$(VENV)/bin/python benchmarks/lab.py
 
-noise: $(STAMP)  ## rounding noise in gradients, by precision
+noise: $(STAMP)  ## measure the rounding noise of gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
 
 figure: $(STAMP) ## draw the README's two pictures; trains nothing
 	$(VENV)/bin/python docs/make_pictures.py
 
-paper: $(STAMP)  ## train all experiments, 8 seeds; resumes; DEVICE=cuda for a GPU
+paper: $(STAMP)  ## train everything, 8 seeds; days on a CPU, so set DEVICE=cuda
 	$(VENV)/bin/egalitarian run --all --final --device $(DEVICE)
 	$(VENV)/bin/egalitarian run --beyond --device $(DEVICE)
 

@@ -242,7 +242,7 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         value = settings.get(what, 0.0)
         if isinstance(value, Tensor):
             value = value.item() if value.numel() == 1 else 0.0  # torch has a word of its own for several
-        check_number(what, value, "to maximise, pass maximize=True")
+        check_number(what, value, "to maximise, pass maximize=True" if what == "lr" else "0 is none")
 
 
 def refuse_differentiable(groups: Iterable[Group]) -> None:

@@ -47,10 +47,12 @@ CHAINS = {
     "window then polar": 'transform=[{name="grokfast-ma",window=3,lamb=1.0},{name="polar"}]',
     "a fixed sketch": 'transform=[{name="lowrank-polar",rank=5,fixed=true}]',
 }
+GROUPS = ("groups.output.lr=0.05", "groups.output.weight_decay=0.2")
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{name: (name, ()) for name in catalog.load("addition-97").methods},
     **{name: ("egd", (change,)) for name, change in CHAINS.items()},
     **{name: ("sgd", changes) for name, changes in OPTIMS.items()},
+    **{f"{name} with groups": (name, GROUPS) for name in ("egd-after", "adamw", "muon")},
 }
 """A method of modular addition and changes to it: everything that can move weights."""
 State = dict[str, Tensor]

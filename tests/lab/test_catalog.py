@@ -366,6 +366,11 @@ def test_changes_reach_into_a_chain() -> None:
     assert whole.method("egd").transform == (spec.Momentum(), spec.Polar())
 
 
+def test_every_setting_of_a_method_can_be_changed_in_several() -> None:
+    """All but its title, which is its own, and whether it is one of the usual."""
+    assert set(catalog.OF_METHODS) == {item.name for item in fields(spec.Method)} - {"title", "by_default"}
+
+
 def test_a_method_without_hidden_gets_one_over_its_optim() -> None:
     experiment = catalog.load("addition-97", ["hidden.weight_decay=0.03", "decay=after"], ["egd"])
     egd = experiment.method("egd")
@@ -374,6 +379,8 @@ def test_a_method_without_hidden_gets_one_over_its_optim() -> None:
 
 WRONG_CHANGES = {
     "tsak.modulus=31": "did you mean 'task'?",
+    "methods=3": "--set must lead to a setting of a method, got 'methods'; for example methods.egd.optim.lr=0.5",
+    "methods.egd=3": "--set must lead to a setting of a method, got 'methods.egd'",
     "title=mine": "--set must begin with a part of an experiment, got 'title'",
     "task.modulus": "--set must be key=value, got 'task.modulus'",
     "=3": "--set must be key=value, got '=3'",

@@ -192,8 +192,8 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
 def test_the_text_plot_puts_dots_where_the_curve_is() -> None:
     plot = text_plot({"one": [(0, 0.0), (9, 0.0), (99, 1.0)]}, {}, width=40, height=5).plain.splitlines()
     assert plot[0].rstrip().endswith("⠉")  # the top row of dots
-    assert "1.0 ┤" in plot[0]
-    assert plot[4].startswith(" 0.0 ┤")
+    assert "100% ┤" in plot[0]
+    assert plot[4].startswith("  0% ┤")
     assert plot[6].split()[:3] == ["1", "10", "100"]
 
 
@@ -240,6 +240,44 @@ def test_run_says_what_a_change_of_the_optimizer_leaves_alone(command) -> None:
     assert out.count("keep hidden") == 1, "EGD's have no decay of their own"
     assert "keep hidden" not in command("run", "addition-97", *small, "--set", "hidden.weight_decay=0.5")[1]
     assert "keep hidden" not in command("run", "addition-97", *small, "--set", "optim.lr=0.5")[1]
+
+
+def test_run_says_what_a_change_leaves_alone_in_a_module_of_its_own(command) -> None:
+    small = ("grokking", *SMALL, "-m", "egd-both", "--seeds", "0", "--epochs", "1", "--set", "optim.lr=0.2")
+    out = " ".join(command("run", *small)[1].split())
+    assert "egd-both: the module output keeps groups.output.lr = 1; --set groups.output.lr=... changes it." in out
+    assert "keep" not in command("run", *small, "--set", "groups.output.lr=2")[1]
+
+
+MARKUP = """
+extends = "addition-97"
+only = ["egd"]
+title = "[/] one"
+about = "[/two]"
+methods.egd.title = "[/three] [bold]"
+claims.egd = { table = "four [/]", epochs = 9 }
+"""
+
+
+def test_brackets_are_letters_like_others(command, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(MARKUP)
+    small = ("mine.toml", *SMALL, "--set", "epochs=2")
+    for more in ((), ("--sources",)):
+        code, out, _ = command("show", "mine.toml", *more)
+        assert code == 0
+        assert "[/] one" in out
+    code, out, _ = command("grok", *small, "--runs", "a[/b]")
+    assert code == 0
+    assert "[/three] [bold]" in out
+    code, out, _ = command("run", *small, "--runs", "a[/b]")
+    assert code == 0
+    assert "Stored in a[/b]." in out
+    code, out, _ = command("report", "mine.toml", "--runs", "a[/b]", "--out", "c[/d]")
+    assert code == 0
+    assert "Open c[/d]/index.html" in out
+    code, out, _ = command("check", "mine.toml", "--runs", "a[/b]")
+    assert code == 0
+    assert "four [/]" in command("show", "mine.toml")[1]
 
 
 def test_run_takes_a_table_by_its_number(command) -> None:

@@ -37,9 +37,11 @@ def test_what_is_measured_is_measured_on_a_cpu_too() -> None:
     [
         (None, "-"),
         (4.4, "4 s"),
-        (58, "60 s"),
+        (44, "40 s"),
+        (58, "1 min"),
         (116, "2 min"),
         (2100, "40 min"),
+        (3400, "1 h"),
         (3900, "1 h"),
         (36000, "10 h"),
         (180000, "2 days"),

@@ -8,12 +8,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from small import CPU, groks
 
 from egalitarian.lab import catalog, grok, shows
 from egalitarian.lab.cli import main
 from egalitarian.lab.grok import Shown
-from egalitarian.lab.picture import chance, title
+from egalitarian.lab.picture import chance, draw_grok, title
 from egalitarian.lab.progress import Progress, Silent, Stop
 from egalitarian.lab.report.counts import Count
 from egalitarian.lab.shows import Result
@@ -59,6 +60,12 @@ def test_full_cuts_nobody() -> None:
 
 def test_where_egd_fails_others_get_what_it_had() -> None:
     assert budgets({"egd": None}, ["egd", "sgd"])["sgd"] == ADDITION.method("egd").epochs
+
+
+def test_where_egd_diverges_others_get_what_it_was_given() -> None:
+    lost = known("egd", None)
+    lost.runs[0].next_epoch, lost.runs[0].diverged = 1, True
+    assert grok.reference([lost]) == lost.stop.epochs
 
 
 def test_only_methods_that_equalise_set_a_limit() -> None:
@@ -127,6 +134,40 @@ def test_seconds_are_the_training_of_one_seed_through_the_epoch_that_passes(tmp_
         spent = [line["training"] / line["seeds"] for line in lines if line["epoch"] <= progress.crossed]
         assert shows.timings_of(progress, store) == spent
         assert len(spent) == progress.crossed + 1 < len(lines)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "clock", "passed"), [("pppdd", "7", True), ("ppddd", "never", False), ("ppuud", "> 1", False)]
+)
+def test_a_seed_that_diverged_needs_more_than_any_time(seeds: str, clock: str, passed: bool) -> None:
+    """Its few seconds until then are no bound: p passed after 5, 6, 7 seconds, d diverged at once, u did not pass."""
+    shown = known("egd", *(5 + place if seed == "p" else None for place, seed in enumerate(seeds)))
+    for run, seed in zip(shown.runs, seeds, strict=True):
+        run.diverged = seed == "d"
+    timings = [[float(run.crossed)] if run.crossed is not None else [0.5 if run.diverged else 1.0] for run in shown.runs]
+    with patch.object(shows, "timings_of", side_effect=timings):
+        found = Result.of(ADDITION, shown, Store(Path("nowhere")))
+    assert (found.clock, found.passed) == (clock, passed)
+
+
+def test_a_threshold_has_all_its_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["grok", *SMALL, "--set", "measure.threshold=0.999", "--set", "epochs=2", "--methods", "egd,sgd"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("99.9%") == 6
+    assert "100%" not in out
+
+
+def test_the_legend_has_every_method(tmp_path: Path) -> None:
+    shown = [known(name, None) for name in ADDITION.methods]
+    figures: list[Figure] = []
+    with patch.object(Figure, "savefig", lambda figure, path: figures.append(figure)):
+        draw_grok(Store(tmp_path), ADDITION, shown, tmp_path / "grok.png")
+    (figure,) = figures
+    figure.draw_without_rendering()
+    assert figure.legends[0].get_window_extent().y0 >= 0
 
 
 def test_the_table_has_epochs_and_seconds(

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
-from small import CPU, DOUBLE, MODULAR, OPTIMS, VARIANTS, State, distance, parameters, same, small, together
+from small import CPU, DOUBLE, GROUPS, MODULAR, OPTIMS, VARIANTS, State, distance, parameters, same, small, together
 from torch import Tensor, nn
 
 import egalitarian as eg
@@ -252,6 +252,73 @@ def test_every_transform_of_the_settings_is_the_librarys() -> None:
     }
     assert set(Transform.kinds.values()) == set(TRANSFORMS)
     assert {*OPTIMIZERS, "muon"} == set(get_args(get_type_hints(Optim)["optimizer"]))
+
+
+# modules with settings of their own
+
+
+def options(stepper: Stepper, seed: int = 0) -> dict[str, tuple[float, float]]:
+    """The learning rate and the decay of every parameter, as its optimizer has them."""
+    found = {}
+    for group in stepper._groups:
+        for leaf in group["params"]:
+            for name, stack in stepper._parameters.items():
+                if leaf.data_ptr() in (stack.data_ptr(), stack[seed].data_ptr()):
+                    found[name] = (group["lr"], group["weight_decay"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "hidden", "bias"),
+    [("egd-after", (3.0, 0.03), (3.0, 0.0)), ("adamw", (0.06, 1.0), (0.06, 0.0)), ("muon", (0.3, 0.03), (0.7, 0.0))],
+)
+def test_the_settings_of_a_group_reach_its_module_alone(
+    method: str, hidden: tuple[float, float], bias: tuple[float, float]
+) -> None:
+    _, stepper = together(small("addition-97", *GROUPS), method, (0, 1, 2))
+    assert options(stepper, seed=1) == {"hidden.weight": hidden, "hidden.bias": bias, "output.weight": (0.05, 0.2)}
+
+
+def test_a_group_has_its_decay_before_too() -> None:
+    _, stepper = together(small("addition-97", "groups.output.weight_decay=0.2", methods=("egd",)), "egd", [0])
+    assert stepper._before == {"hidden.weight": 1e-4, "output.weight": 0.2}
+
+
+def test_the_learning_rates_of_groups_rise_too() -> None:
+    experiment = small("addition-97", *GROUPS)
+    for method in ("adamw", "muon"):
+        ensemble, _ = together(experiment, method, (0, 1))
+        stepper = Stepper(experiment.method(method), ensemble.parameters, 4)
+        ensemble.backward(ensemble.epoch(0)[0])
+        for _ in range(3):
+            stepper.step()
+        assert options(stepper)["output.weight"][0] == 0.05 / 2
+
+
+@pytest.mark.parametrize("names", [("blocks", "blocks.0"), ("blocks.0", "blocks")])
+def test_of_two_groups_the_inner_one_counts_in_any_order(names: tuple[str, str]) -> None:
+    rates = {"blocks": 1.0, "blocks.0": 2.0}
+    parameters = {f"blocks.{place}.weight": torch.zeros(2, 3, 3, requires_grad=True) for place in range(2)}
+    groups = {name: Optim(lr=rates[name]) for name in names}
+    method = Method(title="", epochs=1, optim=Optim(), groups=groups, targets=("blocks.0.weight",))
+    assert [lr for lr, _ in options(Stepper(method, parameters)).values()] == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "said"),
+    [
+        ("egd", ("groups.nothing.lr=1",), "groups must name modules of the model, got 'nothing'; it has hidden, output"),
+        ("muon", ("groups.hidden.lr=1",), r"muon must have matrices alone, got 'hidden.bias' of shape \(16,\)"),
+        (
+            "egd",
+            ('targets=["hidden.weight", "output.weight"]', "hidden.optimizer=adam", "groups.output.optimizer=sgd"),
+            "targets must share an optimizer",
+        ),
+    ],
+)
+def test_a_group_that_cannot_be_is_an_error(method: str, changes: tuple[str, ...], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        together(small("addition-97", *changes, methods=(method,)), method, [0])
 
 
 def test_a_target_that_is_not_there_is_an_error() -> None:

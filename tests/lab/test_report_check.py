@@ -230,6 +230,16 @@ def test_an_experiment_without_claims_is_said_to_have_none_and_where_its_runs_ar
     assert out.getvalue() == f"{remark}.\n", "no empty table"
 
 
+def test_the_verdicts_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for method in ("sgd", "egd", "row-norm"):
+        write_run(store, "addition-97", method, 0)
+    out = io.StringIO()
+    say_verdicts(Console(file=out, width=80), check(store))
+    assert "egd-rsvd-best-rank" in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
 def test_a_run_that_is_not_begun_is_no_seed_and_is_remarked_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
     stored = write_run(store, "addition-97", "egd", 0, epochs=0)

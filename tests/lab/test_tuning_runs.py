@@ -438,16 +438,18 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return run
 
 
-def test_the_command_tunes_shows_and_writes(command, tmp_path: Path) -> None:
+def test_the_command_tunes_shows_and_writes(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = command("tiny")
     assert code == 0
     assert "EGD" in out
     assert "of 2" in out
     assert "tuned-tiny-changed.json" in out
-    assert "were taken from the file" not in out
+    assert "were in the file already" not in out
+    monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = command("tiny")
     assert code == 0
-    assert "Nothing was left to train; name another --out to repeat the search." in out
+    assert "Nothing was left to train; name another --out to repeat the search." in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
     text = (tmp_path / "tuned" / "tuned-changed.md").read_text()
     assert text.startswith("# Tuned fairly\n")
     assert "\n| SGD | " in text

@@ -66,7 +66,7 @@ def test_bad_hosts() -> None:
     [
         ({"lr": -1.0}, "lr must be a number >= 0, got -1.0"),
         ({"lr": float("nan")}, "lr must be a number >= 0, got nan"),
-        ({"weight_decay": -1.0}, "weight_decay must be a number >= 0, got -1.0"),
+        ({"weight_decay": -1.0}, "weight_decay must be a number >= 0, got -1.0; 0 is none"),
         ({"decay_before": -1.0}, "decay_before must be a number >= 0, got -1.0"),
         ({"momentum": -1.0}, "momentum must be a number >= 0, got -1.0"),
         ({"nesterov": True}, "momentum must be > 0 with nesterov=True"),

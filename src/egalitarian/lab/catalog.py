@@ -24,7 +24,7 @@ from egalitarian.lab import models, renamed, tasks  # noqa: F401  # the kinds th
 from egalitarian.lab.settings import OF_USERS, SpecError, nearest, read
 from egalitarian.lab.spec import Experiment
 
-OF_METHODS = ("optim", "hidden", "groups", "transform", "targets", "decay", "until", "epochs")
+OF_METHODS = ("optim", "hidden", "groups", "transform", "targets", "decay", "decayed", "until", "epochs")
 OF_EXPERIMENTS = ("task", "model", "training", "measure")
 Table = dict[str, Any]
 Key = tuple[str, ...]
@@ -264,6 +264,8 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
             hint = hint or f"one of {', '.join(_methods(table))}"
             raise SpecError(f"--set must name a method of the experiment, got {key!r}; {hint}")
         places = [path]
+    elif path[0] == "methods":
+        raise SpecError(f"--set must lead to a setting of a method, got {key!r}; for example methods.egd.optim.lr=0.5")
     else:
         parts = (*OF_EXPERIMENTS, *OF_METHODS, "methods")
         hint = nearest(path[0], parts) or f"one of {', '.join(parts)}"

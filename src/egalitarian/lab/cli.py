@@ -21,7 +21,7 @@ from egalitarian.lab.helps import Command, Group
 from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.order import Order, Plan
-from egalitarian.lab.progress import Interrupted, Silent
+from egalitarian.lab.progress import Interrupted, Silent, percent
 from egalitarian.lab.report.contents import of_table
 from egalitarian.lab.settings import SpecError
 from egalitarian.lab.store import Store, StoreError
@@ -98,8 +98,8 @@ def grok(
 ) -> None:
     """Watch networks grok: EGD and SGD live, then a table and a picture.
 
-    The table has epochs and seconds until test accuracy passes the threshold. Without --full, plain methods with a long
-    budget stop early, and the output says which.
+    The table has epochs and seconds until test accuracy passes the threshold. Without --full, slow methods stop early, and
+    the output says which.
 
     Everything is stored: Ctrl-C loses nothing, and the same command resumes.
 
@@ -115,7 +115,9 @@ def grok(
     store, place, numbers = Store(runs), choices.device(device, threads), choices.seeds(seeds)
     target = picture or Path(f"grok-{chosen.name}{'-changed' if changes else ''}.png")
     shows.check_picture(target)
-    until = f"until test accuracy passes {chosen.measure.threshold:.0%}" if chosen.measure.waits else "for a fixed budget"
+    until = (
+        f"until test accuracy passes {percent(chosen.measure.threshold)}" if chosen.measure.waits else "for a fixed budget"
+    )
     console.print(f"[bold]{escape(chosen.heading)}[/bold]: training {until}")
     shown: list[Shown] = []
     try:
@@ -169,7 +171,7 @@ def run(
     everything: Annotated[bool, typer.Option("--all", help="Every experiment of the paper.")] = False,
     beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond the paper.")] = False,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="N,...", help="The paper's Table N: its experiments.")
+        list[str] | None, typer.Option("--table", metavar="N,...", help="Experiments of the paper's Table N.")
     ] = None,
     method: Methods = None,
     seeds: Seeds = "0-7",
@@ -179,7 +181,11 @@ def run(
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs", metavar="N", min=1, help="Most epochs, if a seed does not pass.", show_default="the method's"
+            "--epochs",
+            metavar="N",
+            min=1,
+            help="Stop after N epochs without passing.",
+            show_default="the method's",
         ),
     ] = None,
     past: Annotated[
@@ -190,7 +196,7 @@ def run(
         bool,
         typer.Option(
             "--final",
-            help="Then train the first seed to the end of its budget; with --all and --table, where the paper does.",
+            help="Train the first seed to the end of its budget, too; with --all or --table, only where the paper did.",
         ),
     ] = False,
     jobs: JobsAtOnce = 1,
@@ -205,7 +211,7 @@ def run(
     A seed passes when its test accuracy exceeds the threshold. A larger --epochs extends stored runs that have not passed,
     a larger --past those that have.
 
-    Neither the other seeds of the batch nor the device changes a run, except for rounding. One exception: in float32 on a
+    A seed's result does not depend on the device or on the other seeds, up to rounding. One exception: in float32 on a
     GPU, the lab uses the fast polar factor (docs/lab.md).
     """
     choices.use_data(data)
@@ -248,7 +254,9 @@ def run(
     if BESIDE in os.environ:
         return  # whoever began this process shows it all
     shows.put(console, shows.trained(done))
-    console.print(f"Stored in {runs}. `egalitarian report` makes tables and figures from it.", soft_wrap=True)
+    console.print(
+        f"Stored in {escape(str(runs))}. `egalitarian report` makes tables and figures of all stored runs.", soft_wrap=True
+    )
 
 
 @app.command(cls=Command)
@@ -290,8 +298,8 @@ def check(
 ) -> None:
     """Compare the paper's numbers with the stored runs, cell by cell.
 
-    Each cell has our median, spread and number of seeds, and a verdict. Inside: the paper's number is within our spread.
-    Undecided: it is above every seed that passed, and other seeds did not pass. docs/lab.md explains them all.
+    A line for each cell of the paper's tables: its number, our median and spread over seeds, and a verdict. "Inside" means
+    that the paper's number is within our spread. docs/lab.md explains the other verdicts.
 
     Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run cannot be read.
     """
@@ -312,7 +320,15 @@ def check(
 
 @app.command(cls=Command)
 def toy(
-    eps: Annotated[str, typer.Option("--eps", metavar="X,...", help="Sizes of the weak feature, as 0.1,0.01.")] = "",
+    eps: Annotated[
+        str,
+        typer.Option(
+            "--eps",
+            metavar="X,...",
+            help="Sizes of the weak feature in the curves.",
+            show_default="0.01,0.001",
+        ),
+    ] = "",
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the figures.")] = Path("toy"),
     quick: Annotated[bool, typer.Option("--quick", help="Small samples: seconds instead of a minute.")] = False,
 ) -> None:
@@ -325,7 +341,7 @@ def toy(
     console = Console(highlight=False)
     with console.status("Simulating"):
         done = toy_report(choices.numbers("--eps", eps), out, quick)
-    shows_reports.say_toy(console, done)
+    shows_reports.say_toy(console, done, quick)
 
 
 @app.command(cls=Command)
@@ -339,7 +355,9 @@ def bench(
     seeds: Annotated[
         str,
         typer.Option(
-            "--seeds", metavar="N,...", help="How many seeds at once. Default: 1,8; on a GPU step: 1,8,64; clock: 8."
+            "--seeds",
+            metavar="N,...",
+            help="Numbers of seeds to train together. Default: 1,8; for clock 8; for step on a GPU 1,8,64.",
         ),
     ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it works: seconds.")] = False,
@@ -347,11 +365,16 @@ def bench(
 ) -> None:
     """Measure what EGD costs: kernels, a training step, an experiment.
 
-    kernels: every method for the polar factor, with its error. step: a training step with and without EGD, for the paper's
-    networks and a GPT's matrices; Muon and other packages are measured where they are installed. experiment: addition-97
-    trained to 95%. clock: six tasks, also with the paper's SGD.
+    kernels: every method for the polar factor, with its error.
 
-    All but clock take minutes on a GPU and a quarter of an hour on a CPU. Ctrl-C keeps what has been measured.
+    step: a training step with and without EGD, for the paper's networks and a GPT's matrices; Muon and other packages are
+    measured where they are installed.
+
+    experiment: addition-97 trained to 95%.
+
+    clock: six of the paper's tasks, trained with its SGD and with EGD, which takes hours on a CPU.
+
+    The first three take minutes on a GPU and a quarter of an hour on a CPU. Ctrl-C keeps what has been measured.
     """
     from egalitarian.lab.bench.measured import chosen, measure_theme
     from egalitarian.lab.bench.theme import Setup
@@ -384,7 +407,9 @@ def tune(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", metavar="N", min=0, help="Start nothing new after this time. What is found is written."),
+        typer.Option(
+            "--minutes", metavar="N", min=0, help="Start nothing new after N minutes; results so far are written."
+        ),
     ] = None,
     changes: Changes = None,
     plan: Annotated[
@@ -405,8 +430,8 @@ def tune(
 ) -> None:
     """Tune lr and decay of each method alike, then compare on fresh seeds.
 
-    Every method gets a grid of the same size. The grid moves until its best point is not on its edge; points are compared
-    on a validation split. docs/tuning.md has the rules.
+    Every method gets a grid of the same size, which moves while its best point is on the edge. Points are compared on a
+    validation split. Rules: docs/tuning.md.
 
     Ctrl-C loses nothing, and the same command resumes. Exits with 1 when --minutes ran out.
     """

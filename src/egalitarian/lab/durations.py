@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ from importlib import resources
 
 from egalitarian.lab.settings import Settings, read, setting
 
-UNITS = ((48 * 3600, 24 * 3600, "days"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s"))
-"""From so many seconds on, the seconds of a unit, and its name."""
+UNITS = ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (24 * 3600, "days", math.inf))
+"""The seconds of a unit, its name, and how many are told in the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +49,8 @@ def load_durations() -> Durations:
 
 
 def about(seconds: float | None) -> str:
-    """To one digit, in a unit that suits: `8 min`; `-` where it is not known."""
+    """To one digit, in a unit that suits, at least one of it: `8 min`; `-` where it is not known."""
     if seconds is None:
         return "-"
-    _, unit, name = next(each for each in UNITS if seconds >= each[0])
-    return f"{float(f'{seconds / unit:.1g}'):g} {name}"
+    rounded = ((max(1.0, float(f"{seconds / unit:.1g}")), name, most) for unit, name, most in UNITS)
+    return next(f"{number:g} {name}" for number, name, most in rounded if number < most)

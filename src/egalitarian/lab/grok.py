@@ -105,5 +105,5 @@ def reference(shown: Sequence[Shown]) -> int | None:
     """
     ordered = sorted(shown, key=lambda each: each.name != "egd")
     passed = [[MULTIPLE * (run.crossed + 1) for run in each.runs if run.crossed is not None] for each in ordered]
-    trained = [[run.next_epoch for run in each.runs] for each in ordered]
-    return next((max(epochs) for epochs in (*passed, *trained) if epochs), None)
+    given = [[each.stop.epochs] for each in ordered]
+    return next((max(epochs) for epochs in (*passed, *given) if epochs), None)

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from egalitarian.lab.progress import Listener, Progress, Stop
+from egalitarian.lab.progress import Listener, Progress, Stop, percent
 from egalitarian.lab.store import Record
 from egalitarian.lab.textplot import text_plot
 
@@ -27,6 +27,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 """What curves are drawn with where there is no colour."""
 LINE_EVERY = 5.0
 """Seconds between lines where there is no terminal to redraw."""
+HEADING = "test accuracy by epochs trained; cond: condition number of the gradient"
 
 
 def median(values: Sequence[float | None]) -> float:
@@ -104,7 +105,9 @@ class Display:
                 outcome = _outcome(run, self._stop)
                 passed = sum(each.crossed is not None for each in self._runs)
                 state = (
-                    outcome if len(self._runs) == 1 else f"{passed} of {len(self._runs)} passed {self._stop.threshold:.0%}"
+                    outcome
+                    if len(self._runs) == 1
+                    else f"{passed} of {len(self._runs)} passed {percent(self._stop.threshold)}"
                 )
                 self._bars.update(self._bar, total=run.next_epoch, completed=run.next_epoch, state=state)
                 if not self._console.is_terminal:
@@ -125,7 +128,11 @@ class Display:
         name = escape(title) + seeds
         described = f"[{look}]{name}" if self._coloured else f"{look if self._curves else ''} {name}".strip()
         self._bar = self._bars.add_task(
-            described, total=stop.epochs, completed=first.next_epoch, epoch=max(run.next_epoch for run in runs), state=""
+            described,
+            total=stop.epochs,
+            completed=first.next_epoch,
+            epoch=max(0, *(run.next_epoch - 1 for run in runs)),
+            state="",
         )
         self._runs, self._stop = list(runs), stop
         longest = max(len(run.curve) for run in runs)
@@ -138,7 +145,7 @@ class Display:
             return Group(self._bars)
         width = max(20, min(68, self._console.width - 8))
         plot = text_plot(self._histories, self._looks, width, letters=not self._coloured)
-        return Group(Text("test accuracy by epoch, counted from 1", style="dim"), plot, self._bars)
+        return Group(Text(HEADING, style="dim"), plot, self._bars)
 
 
 def _label(progress: Progress) -> str:
@@ -154,9 +161,9 @@ def _outcome(run: Progress, stop: Stop) -> str:
     if run.diverged:
         return f"diverged at epoch {run.last['epoch']}: the loss is not finite"
     if run.crossed is not None:
-        return f"passed {stop.threshold:.0%} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
+        return f"passed {percent(stop.threshold)} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
     reached = f"{run.next_epoch} epochs, best {max(run.curve):.1%}"
-    return f"did not pass {stop.threshold:.0%} in {reached}" if stop.threshold < 1 else reached
+    return f"did not pass {percent(stop.threshold)} in {reached}" if stop.threshold < 1 else reached
 
 
 @contextmanager

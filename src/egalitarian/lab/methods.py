@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -146,8 +145,10 @@ class Stepper:
         chain = [TRANSFORMS[type(link)](**_fields(link)) for link in links]
         self._until = method.until is not None
         until = None if method.until is None else eg.Until(method.until)
-        target = self._plan.taken[0].name
-        holds = [each for each in self._optimizers if isinstance(each, Stacked) and target in each.names]
+        targets = {entry.name for entry in self._plan.taken}
+        holds = [each for each in self._optimizers if isinstance(each, Stacked) and targets <= {*each.names}]
+        if not holds:
+            raise SpecError(f"targets must share an optimizer, got {sorted(targets)} in two; remove it from groups")
         return eg.attach(holds[0].optimizer, self._plan, chain, until=until)
 
     @property
@@ -225,10 +226,17 @@ class Stacked:
 class PerSeed:
     """An optimizer that refuses stacks (`torch.optim.Muon`): one leaf per seed, viewing the stack."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], build: partial[torch.optim.Optimizer]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], options: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, stack in parameters.items():
+            if stack.ndim != 3:
+                raise SpecError(
+                    f"muon must have matrices alone, got {name!r} of shape {tuple(stack.shape[1:])}; set another optimizer "
+                    f"in the group of its module, or choose other targets"
+                )
         self._stacks = parameters
         self._leaves = {name: [leaf.requires_grad_() for leaf in p.detach().unbind()] for name, p in parameters.items()}
-        self._optimizers = [build(leaves) for leaves in zip(*self._leaves.values(), strict=True)]
+        groups = [[{**options[name], "params": [leaf]} for leaf in leaves] for name, leaves in self._leaves.items()]
+        self._optimizers: list[torch.optim.Optimizer] = [torch.optim.Muon(own) for own in zip(*groups, strict=True)]
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -271,7 +279,7 @@ def _plan(method: spec.Method, parameters: Mapping[str, Tensor]) -> eg.Plan:
 def _own_groups(method: spec.Method, parameters: Mapping[str, Tensor]) -> dict[str, spec.Optim]:
     """Settings of the parameters whose module has some of its own."""
     found: dict[str, spec.Optim] = {}
-    for module, optim in method.groups.items():
+    for module, optim in sorted(method.groups.items(), key=lambda group: len(group[0])):  # the innermost has the last word
         names = [name for name in parameters if name.startswith(f"{module}.")]
         if not names:
             modules = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in parameters))
@@ -288,8 +296,8 @@ def _optimizers(
     for kind in dict.fromkeys(optim.optimizer for optim in of.values()):
         names = [name for name in parameters if of[name].optimizer == kind]
         if kind == "muon":
-            build = partial(_muon, of[names[0]], decay[names[0]])
-            built.append(PerSeed({name: parameters[name] for name in names}, build))
+            options = {name: {**_options(of[name], parameters[name].device), "weight_decay": decay[name]} for name in names}
+            built.append(PerSeed({name: parameters[name] for name in names}, options))
         else:
             built.append(_stacked(kind, {name: parameters[name] for name in names}, of, decay))
     return built
@@ -314,16 +322,12 @@ def _stacked(
 
 
 def _options(optim: spec.Optim, device: torch.device) -> dict[str, Any]:
-    if optim.optimizer == "sgd":
+    if optim.optimizer in ("sgd", "muon"):
         return {"lr": optim.lr, "momentum": optim.momentum, "nesterov": optim.nesterov}
     capturable = {"capturable": True} if device.type == "cuda" else {}
     if optim.optimizer == "rmsprop":
         return {"lr": optim.lr, "momentum": optim.momentum, **capturable}
     return {"lr": optim.lr, "betas": optim.betas, **capturable}
-
-
-def _muon(optim: spec.Optim, decay: float, leaves: Sequence[Tensor]) -> torch.optim.Optimizer:
-    return torch.optim.Muon(leaves, lr=optim.lr, weight_decay=decay, momentum=optim.momentum, nesterov=optim.nesterov)
 
 
 def _fields(settings: spec.Transform) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from egalitarian.lab.store import Record, Store
 GREY = "#8A8A8A"
 MARGIN = 0.03
 """Of accuracy, above and below the curves."""
+LINE = 0.15
+"""Inches of one in the legend."""
 
 
 @styled
@@ -29,9 +31,11 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
 
     The legend has the methods in the order in which they pass, which is that of the curves from left to right.
     """
-    figure = Figure(figsize=(WIDTH + 1.5, 3.6), layout="constrained")
-    axis = figure.add_subplot()
     names = [each.name for each in shown]
+    entries = [_entry(experiment, each, look(each.name, names)) for each in ranked(shown)]
+    lines = sum(1 + str(entry.get_label()).count("\n") for entry in entries)
+    figure = Figure(figsize=(WIDTH + 1.5, max(3.6, 0.6 + LINE * lines)), layout="constrained")
+    axis = figure.add_subplot()
     lowest = chance(experiment)
     for each in shown:
         for progress in each.runs:
@@ -43,7 +47,7 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
     axis.set(
         xscale="log",
         xlim=(0.9, None),
-        xlabel="epoch, counted from 1",
+        xlabel="epochs trained (epoch 0 is the first)",
         ylabel="accuracy",
         ylim=(lowest - MARGIN, 1 + MARGIN),
     )
@@ -52,7 +56,7 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
     axis.set_title(textwrap.fill(literal(title(experiment, shown)), 88), loc="left")
     kinds = [Line2D([], [], color="0.3", label="test"), Line2D([], [], color="0.3", ls=":", lw=1, label="train")]
     figure.legend(
-        handles=[*(_entry(experiment, each, look(each.name, names)) for each in ranked(shown)), *kinds],
+        handles=[*entries, *kinds],
         loc="outside right upper",
         title=f"passes {100 * experiment.measure.threshold:g} %" if experiment.measure.waits else None,
         alignment="left",
@@ -92,12 +96,12 @@ def _draw_levels(axis: Axes, experiment: Experiment) -> None:
         levels["threshold"] = experiment.measure.threshold
     for name, level in levels.items():
         axis.axhline(level, color=GREY, lw=0.8, ls="--", zorder=1)
-        text = f"{name}\n{100 * level:.2g} %"
+        text = f"{name}\n{100 * level:{'.2g' if name == 'chance' else 'g'}} %"
         axis.text(1.01, level, text, transform=axis.get_yaxis_transform(), va="center", color="0.35", fontsize=7)
 
 
 def _entry(experiment: Experiment, shown: Shown, drawn: Look) -> Line2D:
-    name = literal(experiment.method(shown.name).title)
+    name = textwrap.fill(literal(experiment.method(shown.name).title), 36)
     label = f"{name}\n{_passing(shown)}" if experiment.measure.waits else name
     return Line2D([], [], color=drawn.colour, marker=drawn.marker, markersize=5, markeredgecolor="white", label=label)
 

@@ -26,6 +26,11 @@ class Stop:
         return Stop(measure.threshold, budget, measure.past if past is None else past)
 
 
+def percent(share: float) -> str:
+    """A threshold, with all its digits: 95%, 99.9%."""
+    return f"{100 * share:.6g}%"
+
+
 @dataclass
 class Progress:
     """What is known of one seed so far."""

@@ -17,7 +17,7 @@ from rich.text import Text
 from egalitarian.lab.durations import Durations, about
 from egalitarian.lab.grok import Shown, ranked
 from egalitarian.lab.listeners import median
-from egalitarian.lab.progress import Progress
+from egalitarian.lab.progress import Progress, percent
 from egalitarian.lab.report.counts import Count
 from egalitarian.lab.report.statistics import median_and_range, quantile
 from egalitarian.lab.settings import SpecError
@@ -36,7 +36,7 @@ def put(console: Console, part: RenderableType) -> None:
     """Prints; a table whose numbers need more than the terminal's width gets it: a cropped number is a wrong number."""
     width = console.width
     if isinstance(part, Table):
-        console.width = max(width, sum(_needed(column) + 3 for column in part.columns))
+        console.width = max(width, sum(_needed(column) + 2 for column in part.columns))
     console.print(part)
     console.width = width
 
@@ -82,12 +82,12 @@ def experiments(
         made.add_row(f"  {name}", "", "", str(counts[name]))
     yield made
     yield (
-        f"[dim]CPU, GPU: about how long `egalitarian run NAME` takes, with the usual methods and 8 seeds. CPU: one thread, "
-        f"{durations.cpu.hardware}, {durations.cpu.date}. GPU: {durations.gpu.hardware}, {durations.gpu.date}. "
-        f"-: not measured.[/dim]"
+        f"[dim]CPU, GPU: about how long `egalitarian run NAME` takes, with 8 seeds and the methods that `egalitarian show "
+        f"NAME` lists. CPU: one thread, {durations.cpu.hardware}, {durations.cpu.date}. GPU: {durations.gpu.hardware}, "
+        f"{durations.gpu.date}. -: not measured.[/dim]"
     )
     if counts:
-        yield f"[dim]stored: runs in {escape(str(store.root))}, one for each method, seed and choice of settings.[/dim]"
+        yield f"[dim]stored: runs in the folder {escape(str(store.root))}. A run is one method with one seed.[/dim]"
 
 
 def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
@@ -132,7 +132,11 @@ class Result(NamedTuple):
     def of(experiment: Experiment, shown: Shown, store: Store) -> Result:
         timings = [timings_of(progress, store) for progress in shown.runs]
         passed = sorted(sum(own) for own, run in zip(timings, shown.runs, strict=True) if run.crossed is not None)
-        bounds = sorted(sum(own) for own, run in zip(timings, shown.runs, strict=True) if run.crossed is None)
+        bounds = sorted(
+            math.inf if run.diverged else sum(own)
+            for own, run in zip(timings, shown.runs, strict=True)
+            if run.crossed is None
+        )
         return Result(
             title=escape(experiment.method(shown.name).title),
             shown=shown,
@@ -148,7 +152,9 @@ class Result(NamedTuple):
 
     @property
     def clock(self) -> str:
-        return f"{self.seconds.sign} {known(self.seconds.value)}".strip()
+        """`never` where all seeds that did not pass have diverged."""
+        never = math.isinf(self.seconds.value)
+        return "never" if never else f"{self.seconds.sign} {known(self.seconds.value)}".strip()
 
 
 def timings_of(progress: Progress, store: Store) -> list[float]:
@@ -160,7 +166,7 @@ def timings_of(progress: Progress, store: Store) -> list[float]:
 
 def outcome(experiment: Experiment, results: Sequence[Result]) -> Table:
     """What became of each method, with the paper's number next to it."""
-    threshold = f"{experiment.measure.threshold:.0%}"
+    threshold = percent(experiment.measure.threshold)
     runs = [each.shown.runs for each in results]
     several = any(len(own) > 1 for own in runs)
     claimed = any(each.shown.name in experiment.claims for each in results)
@@ -185,7 +191,7 @@ def fastest(experiment: Experiment, results: Sequence[Result]) -> str:
     """Which method is first on the clock, and which in epochs: these need not be the same."""
     passed = [each for each in results if each.passed]
     if not passed:
-        return f"No method passed {experiment.measure.threshold:.0%}."
+        return f"No method passed {percent(experiment.measure.threshold)}."
     clock, epochs = min(passed, key=lambda each: each.seconds.value), passed[0]
     if clock is epochs:
         return (
@@ -215,15 +221,16 @@ def failed_by(run: Progress) -> int:
 def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
     if experiment.measure.waits:
         yield (
-            "[dim]epochs: the first epoch, from 0, whose test accuracy is above the threshold. seconds: training one seed "
-            "through that epoch, without measuring; of seeds trained together, one seed's share.[/dim]"
+            "[dim]epochs: the first, counted from 0, with test accuracy above the threshold.\n"
+            "seconds: training one seed through that epoch, without measuring. Seeds trained together share the time "
+            "equally.[/dim]"
         )
     for each in ranked(shown):
         title = escape(experiment.method(each.name).title)
         if each.cut_short:
             yield (
-                f"[dim]{title} was stopped after {each.stop.epochs} of its {each.full_budget} epochs, to save time. "
-                f"Add --full to train it to the end.[/dim]"
+                f"[dim]{title} was stopped after {each.stop.epochs} of its {each.full_budget} epochs; "
+                f"--full trains it to the end.[/dim]"
             )
         if not all(run.done(each.stop) for run in each.runs):
             trained = max(run.next_epoch for run in each.runs)
@@ -231,13 +238,13 @@ def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
         lost = [str(run.run.seed) for run in each.runs if run.diverged]
         if lost:
             yield f"[dim]{title} diverged with seed {', '.join(lost)}: the loss is no longer a number.[/dim]"
-    yield "[dim]Settings are the experiment's, not tuned ones: docs/tuning.md compares tuned methods.[/dim]"
+    yield "[dim]The settings are the experiment's own. docs/tuning.md compares tuned methods.[/dim]"
     if any(len(each.runs) == 1 for each in shown) and experiment.measure.waits:
         yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
 
 
 def trained(done: Sequence[Sequence[Progress]]) -> Table:
-    made = table("experiment", "method", ">passed", ">epochs to threshold", ">trained")
+    made = table("experiment", "method", ">passed", ">epochs to threshold", ">epochs trained")
     for runs in done:
         first: Run = runs[0].run
         passed = sum(run.crossed is not None for run in runs)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 
-from egalitarian.lab.shows import put, table
+from egalitarian.lab.shows import LEAST, put, table
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.report.check import Checked
@@ -27,9 +28,11 @@ def say_report(console: Console, written: Report) -> None:
     if written.cost:
         console.print("Time that the stored runs took, training and measuring:")
     for line in written.cost:
-        console.print(f"  {line}", soft_wrap=True)
-    console.print(f"Wrote {len(written.paths)} files from {written.runs} runs{variants}.{removed}")
-    console.print(f"Open {written.out / 'index.html'} in a browser, or read {written.out / 'README.md'}.", soft_wrap=True)
+        console.print(f"  {escape(line)}", soft_wrap=True)
+    counted = f"{written.runs} run{'s' if written.runs != 1 else ''}"
+    console.print(f"Wrote {len(written.paths)} files from {counted}{variants}.{removed}")
+    out = escape(str(written.out))
+    console.print(f"Open {out}/index.html in a browser, or read {out}/README.md.", soft_wrap=True)
 
 
 def say_verdicts(console: Console, checked: Checked) -> None:
@@ -38,7 +41,8 @@ def say_verdicts(console: Console, checked: Checked) -> None:
     elsewhere = "Other settings than those of the paper's numbers: its text read literally, or your own"
     for aside, title in ((False, ""), (True, elsewhere)):
         made = table("method", "what", ">paper", ">ours", "spread", ">n", "verdict", title=title)
-        made.columns[0].no_wrap = made.columns[1].no_wrap = True
+        made.columns[0].no_wrap = True
+        made.columns[1].max_width = LEAST
         section, rows = "", [row for row in checked.verdicts if row.aside == aside and row.compared]
         begun = {row.experiment for row in rows if row.kind != "not run"}
         absent = list(dict.fromkeys(row.experiment for row in rows if row.experiment not in begun))
@@ -46,7 +50,7 @@ def say_verdicts(console: Console, checked: Checked) -> None:
             if row.experiment in begun:
                 if row.experiment != section:
                     section = row.experiment
-                    made.add_row(f"[bold]{section}[/bold]", f"[dim]{row.table.partition(':')[0]}[/dim]")
+                    made.add_row(f"[bold]{section}[/bold]", f"[dim]{escape(row.table.partition(':')[0])}[/dim]")
                 passed = (
                     f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
                 )
@@ -59,8 +63,9 @@ def say_verdicts(console: Console, checked: Checked) -> None:
     if checked.verdicts:
         console.print(f"Cells: {in_words(checked.verdicts)}.")
         units = (
-            "Epochs and steps are counted to the threshold; accuracies are in %. n: seeds that passed or count, of all. "
-            "The spread is over seeds; that of a final accuracy is over the last tenth of the epochs."
+            "Epochs and steps count until the threshold; accuracies are in %.\n"
+            "n: seeds that passed, of all; for accuracies, runs that count.\n"
+            "spread: smallest to largest seed; of a final accuracy, over the last tenth of the epochs."
         )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
@@ -77,7 +82,7 @@ STYLES = {
 }  # fmt: skip
 
 
-def say_toy(console: Console, report: ToyReport) -> None:
+def say_toy(console: Console, report: ToyReport, quick: bool = False) -> None:
     made = table("claim", ">as printed", ">corrected")
     section = ""
     for row in report.summary:
@@ -85,7 +90,7 @@ def say_toy(console: Console, report: ToyReport) -> None:
             section = row.where
             made.add_row(f"[bold]{escape(section)}[/bold]")
         counts = (f"{row.printed_holds} of {row.points}", f"{row.corrected_holds} of {row.points}")
-        made.add_row("  " + escape(row.claim), *counts, style=None if row.verdict == "holds" else "yellow")
+        made.add_row(Padding(escape(row.claim), (0, 0, 0, 2)), *counts, style=None if row.verdict == "holds" else "yellow")
     put(console, made)
     printed = report.printed
     console.print(
@@ -93,8 +98,11 @@ def say_toy(console: Console, report: ToyReport) -> None:
         f"{printed['fail']} fail; corrected, {report.corrected} hold."
     )
     console.print(
-        "[dim]Counts: grid points at which simulation and formula agree. docs/errata.md explains the corrections.[/dim]"
+        "[dim]Counts: points of a grid at which the simulation agrees with the claim. docs/errata.md explains the "
+        "corrections.[/dim]"
     )
+    if quick:
+        console.print("[dim]--quick has small samples, so a few counts differ from those of docs/errata.md.[/dim]")
     for path in report.files:
         if path.suffix in (".png", ".csv"):
-            console.print(f"Written: [bold]{path}[/bold]", soft_wrap=True)
+            console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)

@@ -62,14 +62,18 @@ def sources(experiment: Experiment, methods: Sequence[str]) -> Iterator[Renderab
 
 
 def kept_apart(experiment: Experiment, name: str, changes: Sequence[str]) -> Iterator[str]:
-    """What a change of the optimizer's settings leaves as it is: the equalised matrices may have their own."""
-    hidden, optim = experiment.method(name).hidden, experiment.method(name).optim
-    for key in dict.fromkeys(change.split("=")[0].strip().removeprefix(f"methods.{name}.") for change in changes):
-        setting = key.removeprefix("optim.")
-        if key == setting or hidden is None or getattr(hidden, setting, None) == getattr(optim, setting, None):
-            continue
-        own = f"keep hidden.{setting} = {said(getattr(hidden, setting))}"
-        yield f"{experiment.name} {name}: the matrices of the hidden layer {own}; --set hidden.{setting}=... changes it."
+    """What a change of the optimizer's settings leaves as it is: the equalised matrices and modules may have their own."""
+    method = experiment.method(name)
+    owners = {f"groups.{module}": (own, f"the module {module} keeps") for module, own in method.groups.items()}
+    if method.hidden is not None:
+        owners = {"hidden": (method.hidden, "the matrices of the hidden layer keep"), **owners}
+    keys = [change.split("=")[0].strip().removeprefix(f"methods.{name}.") for change in changes]
+    for part, _, setting in (key.partition(".") for key in dict.fromkeys(keys) if key.startswith(("optim.", "hidden."))):
+        for where, (own, keeps) in owners.items():
+            kept = f"{where}.{setting}"
+            if kept not in keys and getattr(own, setting) != getattr(getattr(method, part), setting):
+                value = _plain(getattr(own, setting))
+                yield f"{experiment.name} {name}: {keeps} {kept} = {value}; --set {kept}=... changes it."
 
 
 def _heading(experiment: Experiment) -> Iterator[str]:
@@ -81,6 +85,8 @@ def _heading(experiment: Experiment) -> Iterator[str]:
 def _shared(experiment: Experiment, of_methods: Cells) -> Table:
     """A line for each part of the experiment, and one for what its methods have in common."""
     made = Table.grid(padding=(0, 2))
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
     for part in PARTS:
         settings = leaves(part, everything(getattr(experiment, part)))
         pairs = [f"{key.removeprefix(f'{part}.')} = {_marked(experiment, key, said(value))}" for key, value in settings]
@@ -166,13 +172,13 @@ def _width(name: str, cells: Cells) -> int:
 def _remarks(experiment: Experiment, methods: Sequence[str]) -> Iterator[str]:
     tables = dict.fromkeys(experiment.claims[name].table for name in methods if name in experiment.claims)
     if tables:
-        yield f"[dim]paper: the paper's numbers, measured on a Tesla T4 ({', '.join(tables)}).[/dim]"
+        yield f"[dim]paper: the paper's numbers, measured on a Tesla T4 ({escape(', '.join(tables))}).[/dim]"
     if CHANGED in experiment.sources.values():
         yield f"[dim]*: {CHANGED}.[/dim]"
     others = [name for name in experiment.methods if name not in methods]
     if others:
         yield f"[dim]Not shown: {', '.join(others)}; add --method all.[/dim]"
-    yield "[dim]Where each setting comes from: add --sources.[/dim]"
+    yield "[dim]What each setting means: docs/lab.md. Where it comes from: add --sources.[/dim]"
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -193,7 +199,7 @@ def _is_chain(value: Any) -> bool:
 def _torch_default(key: str, value: Any) -> bool:
     """Options of an optimizer that nobody set."""
     _, _, option = key.rpartition(".")
-    return key.startswith(("optim.", "hidden.")) and option not in ALWAYS and value == _OPTIM[option]
+    return key.startswith(("optim.", "hidden.", "groups.")) and option not in ALWAYS and value == _OPTIM[option]
 
 
 _OPTIM = everything(Optim())

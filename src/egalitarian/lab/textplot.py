@@ -17,7 +17,7 @@ Curve = Sequence[tuple[int, float]]
 def text_plot(
     curves: Mapping[str, Curve], looks: Mapping[str, str], width: int = 68, height: int = 10, letters: bool = False
 ) -> Text:
-    """Accuracies from 0 to 1 against epochs, counted from 1, on a logarithmic axis. The curve drawn last is in front.
+    """Accuracies from 0 to 1 against epochs trained (from 1) on a logarithmic axis. The curve drawn last is in front.
 
     `looks` has a colour for each curve; with `letters`, where there are none to be seen, the letter to draw it with.
     """
@@ -32,7 +32,7 @@ def text_plot(
             front[row][column // 2] = looks.get(name, "" if not letters else "*")
     text = Text()
     for row in range(height):
-        label = {0: "1.0", height // 2: "0.5", height - 1: "0.0"}.get(row, "")
+        label = {0: "100%", height // 2: "50%", height - 1: "0%"}.get(row, "")
         text.append(f"{label:>4} ┤", style="dim")
         for bit, look in zip(bits[row], front[row], strict=True):
             text.append(" " if not bit else look if letters else chr(0x2800 + bit), style=None if letters else look or None)

@@ -141,13 +141,17 @@ THEME = Theme(
     name="kernels",
     title="The polar factor: time and error of every method",
     about=(
-        f"One matrix, or a batch of them, in float32, singular values log-spaced. ratio: how many times faster than "
-        f"`{BASELINE}`, (U / s)(Uᵀ G). graph: inside a CUDA graph, compared with the baseline's plain time. error: "
-        f"|P - U Vᵀ| / sqrt(r) against the float64 SVD, for condition numbers 1e3 (also that of the times) and 1e4; of a "
-        f"batch, the largest. `fast` promises 1e-2, root mean square over directions above 1e-3 of the largest; the error "
-        f"here includes the weaker ones. The randomized methods and the row norm are not polar factors, so their error is "
-        f"large. the default: what `polar` chooses for this shape and device. On a CPU a turn is up to {BLOCK_MS:.0f} ms "
-        f"of calls, and products are left out above a million entries."
+        "One matrix, or a batch of them, in float32, with log-spaced singular values.\n"
+        f"ratio: how many times faster than `{BASELINE}`, which is (U / s)(Uᵀ G).\n"
+        "graph: inside a CUDA graph, compared with the baseline's plain time.\n"
+        "error: |P - U Vᵀ| / sqrt(r) against the float64 SVD, of a batch the largest. It is given for condition "
+        "numbers 1e3 and 1e4; times are for 1e3.\n"
+        "`fast` promises a root mean square error of 1e-2, over directions above 1e-3 of the largest; the error here "
+        "includes the weaker ones.\n"
+        "The randomized methods and the row norm are not polar factors, so their error is large.\n"
+        "the default: what `polar` chooses for this shape, device and precision.\n"
+        f"n: repeats, of which the median is shown. On a CPU a repeat is up to {BLOCK_MS:.0f} ms of calls, and "
+        "products are left out above a million entries."
     ),
     groups="shape",
     columns=(

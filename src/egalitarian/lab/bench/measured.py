@@ -50,7 +50,7 @@ class Measured:
         said = f"{where['hardware']}, {threads}, torch {where['torch']}, Python {where['python']}, {where['when'][:10]}"
         apart = ["--quick: small sizes, the numbers mean nothing"] if self.quick else []
         apart += [] if self.complete else ["stopped before all was measured"]
-        return "; ".join([f"{said}; medians of n turns, egalitarian {egalitarian.__version__}", *apart])
+        return "; ".join([f"{said}; medians of n repeats, egalitarian {egalitarian.__version__}", *apart])
 
     def cells(self) -> list[list[str]]:
         """The table as it is shown: group, method, numbers, note; a heading first."""

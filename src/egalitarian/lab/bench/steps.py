@@ -82,9 +82,10 @@ THEME = Theme(
     name="step",
     title="One training step: bare, with EGD, and with other optimizers",
     about=(
-        f"The paper's networks: gradient, decay, transforms, update, on one batch, all seeds as one. An MLP of MNIST's "
-        f"size, as a plain program. {gpt.ABOUT} ratio: times the step of `{BASELINE}`. graph: inside a CUDA graph, "
-        f"compared with the baseline in one."
+        "The paper's networks: gradient, decay, transforms, update, on one batch, all seeds together. An MLP of "
+        f"MNIST's size, as a plain program. {gpt.ABOUT}\n"
+        f"ratio: how many times as long as `{BASELINE}`.\n"
+        "graph: inside a CUDA graph, compared with the baseline in one."
     ),
     groups="network",
     columns=(

@@ -47,8 +47,8 @@ def means_table(plan: TablePlan, gathered: Gathered) -> Table:
         columns=("method", "in %, paper", "in %, ours: median (min–max)", "seeds", "gain by EGD, paper / ours"),
         blocks=tuple(Block(title, tuple(map(_cells, rows))) for title, rows in made.items()),
         notes=(
-            f"The mean of training accuracy over all epochs, {_when(experiments)}; of runs that went through all of them",
-            "A seed whose loss is not a number has diverged: it stops there, is counted so, and is in no mean",
+            f"The mean of training accuracy over all epochs, {_when(experiments)}. Only runs of full length count",
+            "A seed whose loss is not a number has diverged. It stops there, is counted as diverged, and is in no mean",
             "Gains are over the same optimizer without EGD: the paper's from its one run, ours of medians",
             *pooled(listed),
         ),
@@ -59,8 +59,8 @@ def means_table(plan: TablePlan, gathered: Gathered) -> Table:
 def _when(experiments: Sequence[Experiment]) -> str:
     """When the accuracies of the table are read."""
     ways = {
-        "after": "read at the end of each with the labels it was trained on",
-        "during": "read during each, of every batch before its own step",
+        "after": "measured at the end of each on the labels it was trained on",
+        "during": "measured during each, on every batch before its own step",
     }
     return "; ".join(ways[when] for when in dict.fromkeys(each.training.accuracy for each in experiments))
 
@@ -79,8 +79,7 @@ def finals_table(plan: TablePlan, gathered: Gathered) -> Table:
         columns=("method", "final test accuracy in %: median (min–max)", "training, in %", "seeds"),
         blocks=tuple(Block(title, tuple(cells for cells, _ in own)) for title, own in rows.items()),
         notes=(
-            "After the last epoch of runs that went through all of them; the brackets are over the last tenth of the "
-            "epochs of all seeds",
+            "After the last epoch of runs of full length. The brackets are over the last tenth of the epochs of all seeds",
         ),
         records=tuple(record for own in rows.values() for _, record in own),
     )

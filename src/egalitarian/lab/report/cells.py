@@ -75,7 +75,7 @@ def pooled(rows: Iterable[Pooled]) -> list[str]:
 
 def threshold_notes(experiment: Experiment, hardware: str | None) -> list[str]:
     """How a run ends, and what its times are; and the paper's, if it has some."""
-    ours = "training without measuring, divided by the seeds trained side by side"
+    ours = "training without measuring, divided by the number of seeds trained together"
     theirs = f"The paper's times are a {hardware}'s and cannot be compared with ours; ours are {ours}"
     return [
         f"A run ends {experiment.measure.past} epochs after it passes, or when its budget is spent",

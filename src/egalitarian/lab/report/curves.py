@@ -31,12 +31,11 @@ from egalitarian.lab.spec import Experiment
 MANY = 8
 """Methods beyond which only test accuracy is drawn, where no accuracy is waited for."""
 CAPTION = (
-    "Test accuracy (solid) and, unless methods are too many, training accuracy (dashed): the median over seeds, with the "
-    "middle half of them as a band. "
-    "A seed stops soon after it passes the threshold (dotted, where there is one) and counts at its last value from then "
-    "on; a line ends when half of the seeds have stopped. The mark is the median epoch of passing (the axis is from 1 on), "
-    "or, where no accuracy is waited for, the end of the line. "
-    "Where not all seeds of a method pass, the panel says how many do."
+    "Test accuracy is solid, training accuracy dashed; with many methods only test accuracy is drawn. Lines are medians "
+    "over seeds, bands the middle half of the seeds. A seed stops soon after it passes the threshold (dotted) and keeps "
+    "its last value from then on. A line ends when half of the seeds have stopped. The mark is the median epoch of "
+    "passing; without a threshold, it is the end of the line. The axis counts epochs from 1. Where not all seeds of a "
+    "method pass, the panel says how many do."
 )
 
 

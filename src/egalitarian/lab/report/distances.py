@@ -29,9 +29,9 @@ from egalitarian.lab.spec import Experiment
 
 MEASURES = {"distance": "distance from start", "weight_norm": "norm of weights"}
 CAPTION = (
-    "All parameters together, Euclidean: the median over the seeds still in training, with the middle half of them as a "
-    "band; a line ends when half of the seeds have stopped, soon after passing the threshold. The mark is the median epoch "
-    "of passing (the axis counts from 1)."
+    "Euclidean norms over all parameters. Lines are medians over the seeds still in training, bands the middle half of "
+    "them. A line ends when half of the seeds have stopped, soon after passing the threshold. The mark is the median epoch "
+    "of passing. The axis counts epochs from 1."
 )
 
 

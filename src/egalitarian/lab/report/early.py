@@ -70,11 +70,13 @@ def early_table(plan: TablePlan, gathered: Gathered) -> Table:
 
 
 NOTES = (
-    "Spearman's rank correlation with the epoch at which test accuracy passes the threshold, over runs that passed it "
-    "later than the epoch of the spectrum: the median over groups (smallest to largest); how many of them are beyond "
-    f"chance (p < {CHANCE:g}, each by itself).",
-    f"A group is the seeds of one method on one task, or the methods of one task, {FEWEST} or more, each of these by "
-    "the medians of its seeds. Methods differ in much else: the second says nothing about a cause.",
+    "Spearman's rank correlation with the epoch at which test accuracy passes the threshold. Only runs that passed later "
+    "than the epoch of the spectrum count.",
+    "Each entry is the median over groups (smallest to largest), and how many groups are beyond chance "
+    f"(p < {CHANCE:g}, each by itself).",
+    "A group is the seeds of one method on one task, or the methods of one task, each by the medians of its seeds. It has "
+    f"{FEWEST} members or more.",
+    "Methods differ in much else, so the last column says nothing about a cause.",
 )
 
 

@@ -17,6 +17,8 @@ Judged = tuple[Kind, str]
 ERRATA = "docs/errata.md"
 DIGIT = 0.001
 """The last that the paper prints of an accuracy."""
+FEW = 3
+"""Tasks from which on they are counted, not named."""
 
 
 def judge_reached(paper: int | Literal["never"], found: Estimate, unit: Literal["epochs", "steps"] = "epochs") -> Judged:
@@ -103,7 +105,10 @@ def judge_gain(paper: float, gain: AverageGain) -> Judged:
     if not gain.n:
         return "not run", "not run"
     if missing:
-        return "incomplete", f"incomplete: not run on {', '.join(missing)}"
+        return (
+            "incomplete",
+            f"incomplete: not run on {', '.join(missing) if len(missing) < FEW else f'{len(missing)} tasks'}",
+        )
     if gain.unfinished:
         return "unfinished", "unfinished"
     if gain.spread is None:

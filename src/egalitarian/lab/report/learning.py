@@ -31,10 +31,10 @@ from egalitarian.lab.spec import Experiment
 
 MEASURES = ("accuracy", "loss")
 CAPTION = (
-    "Test (solid) and training (dashed): the median over seeds, of the test with the middle half of them as a band. A seed "
-    "stops soon after it passes the threshold (dotted); its accuracy counts at its last value from then on, and a line "
-    "ends when half of the seeds have stopped. From there on the thin line is one full-length run's test, where there is "
-    "one. The mark is the median of the steps at which seeds pass. The baseline with the others' weight decay is ours."
+    "Test is solid, training dashed. Lines are medians over seeds; the band is the middle half of the seeds, for test. A "
+    "seed stops soon after it passes the threshold (dotted) and keeps its last accuracy from then on. A line ends when "
+    "half of the seeds have stopped. From there on a thin line is the test of one full-length run, where there is one. "
+    "The mark is the median of the steps at which seeds pass. The baseline with the other methods' weight decay is ours."
 )
 
 

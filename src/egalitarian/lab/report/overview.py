@@ -40,8 +40,8 @@ def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
         columns=columns,
         blocks=tuple(block for block in blocks if block.rows),
         notes=(
-            'Decay enters before the transform, in the gradient; after it, by the optimizer; or decoupled. "The task\'s" '
-            "stands in Table 1; a second value is the hidden matrix's own",
+            "Decay enters before the transform, in the gradient; after it, by the optimizer; or decoupled",
+            '"The task\'s" value is in Table 1. A second value is for the hidden matrix',
         ),
         records=tuple(records),
     )
@@ -105,11 +105,11 @@ def gains_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
         columns=("method", "epochs, paper", "epochs, ours", "95 % of single seeds", "tasks", "time, paper", "time, ours"),
         blocks=tuple(block for block in blocks if block.rows),
         notes=(
-            "The mean over tasks of the baseline's epochs over the method's: the paper's of one run per cell, ours of "
-            "medians, over the tasks where method and baseline pass; of several ranks the best on each task counts",
+            "A gain is the baseline's epochs over the method's, averaged over tasks. The paper has one run per cell. Ours "
+            "are medians, over the tasks where method and baseline pass. Of several ranks the best on each task counts",
             "95 % of single seeds: the same average made from one seed drawn per cell, as the paper's is",
-            f"The paper's times are a {contents.paper.hardware}'s; ours are of the tasks where method and baseline were "
-            "timed on the same platform, and name them where these are not all that the epochs are averaged over",
+            f"The paper's times are from a {contents.paper.hardware}. Ours are of the tasks where method and baseline were "
+            "timed on the same platform; these are named where they are not all",
             *(note for gain in gains if (note := _left_out(gain))),
         ),
         records=tuple(_gain_record(gain, plan) for gain in gains),

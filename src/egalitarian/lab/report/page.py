@@ -71,14 +71,16 @@ class Page:
             ),
             blocks=tuple(Block(heading, rows) for heading, rows in blocks.items()),
             notes=(
-                "The spread is minimum to maximum over seeds, a seed that does not pass counting as larger than all; of "
-                "average gains, the central 95 % of those made from one seed per cell, and passed counts tasks there; of "
-                "accuracies (in %) passed counts the runs that went through their whole budget, and of a final accuracy "
-                "the spread is over the last tenth of their epochs, and half of the paper's last digit to spare",
-                'Inside: within the smallest to largest of the seeds that passed, and of the paper\'s "never", if half of '
-                "the seeds or more do not pass. Undecided: above every seed that passed while others did not. Known: "
-                "outside, for a reason that the errata tell",
-                "The paper's wall-clock cells are of other hardware and have no verdict; they stand in the tables",
+                "Spread: smallest to largest seed. A seed that does not pass counts as larger than all others",
+                "Of an average gain, the spread is the central 95 % of averages made from one seed per cell, and passed "
+                "counts tasks",
+                "Of an accuracy (in %), passed counts the runs that went through their whole budget. Of a final accuracy, "
+                "the spread is over the last tenth of their epochs, with half of the paper's last digit to spare",
+                'Inside: between the smallest and the largest seed that passed. The paper\'s "never" is inside if half of '
+                "the seeds or more do not pass",
+                "Undecided: above every seed that passed, while others did not pass. Known: outside, and docs/errata.md "
+                "says why",
+                "Wall-clock cells come from other hardware and have no verdict. They are in the tables",
             ),
             records=(),
         )

@@ -32,11 +32,11 @@ def provenance(gathered: Gathered) -> Table:
         columns=(*keys, "runs", "seeds", "trained"),
         blocks=(Block("", tuple(tuple(map(str, record.values())) for record in records)),),
         notes=(
-            "Source is a hash of the package's files as they ran: equal ones mean equal code",
-            "Commit stands only where the checkout was as committed. Where it was changed since, the commit is older than "
-            "the code that ran: summary.csv names it with a +, and only the source tells the code",
-            "Polar: how the polar factor was taken, exact or fast (docs/lab.md); nothing where a method has none, or where "
-            "a run is older than the choice",
+            "Source: a hash of the package's files as they ran. Equal hashes mean equal code",
+            "Commit: only where the checkout had no changes. Where it had, summary.csv names the commit with a +, and only "
+            "the source identifies the code",
+            "Polar: how the polar factor was computed, exact or fast (docs/lab.md). Empty where a method has none, or "
+            "where a run is older than this choice",
             *([f"Of {untold} more it is not stored how they were made"] if untold else []),
         ),
         records=tuple(records),

@@ -42,9 +42,10 @@ def settings_table(plan: TablePlan, gathered: Gathered) -> Table:
             if own
         ),
         notes=(
-            "≠: the paper prints another value, which follows. What it does not print has no mark, nor has the loss, which "
-            "its text has as hinge for parity (docs/errata.md)",
-            "Learning rate and weight decay are the first method's, the paper's baseline; the methods' own are below",
+            "≠: the paper prints another value, which follows. What it does not print has no mark",
+            "The loss has no mark either. For parity, the paper's text has the hinge loss (docs/errata.md)",
+            "Learning rate and weight decay are those of the first method, the paper's baseline. The next table has the "
+            "others",
         ),
         records=tuple(_record(experiment, printed[experiment.name]) for experiment in experiments),
     )

@@ -19,8 +19,8 @@ PLAIN, TRANSFORMED = LOOKS["adam"].colour, LOOKS["adam-egd"].colour
 LETTERS = 16
 """That fit beside a panel, from bottom to top."""
 CAPTION = (
-    "Training accuracy by epoch, with the labels it was trained on: the median over seeds, with the "
-    "middle half of them as a band. All labels are shuffled before the epochs with a dotted line. Each column is one "
+    "Training accuracy by epoch, on the labels of that epoch. Lines are medians over seeds, bands the middle half of the "
+    "seeds. All labels are shuffled before the epochs with a dotted line. Each column is one "
     "optimizer, with and without EGD."
 )
 

@@ -31,10 +31,10 @@ SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 MOST = 3
 """Fans beside each other."""
 CAPTION = (
-    "Singular values of the hidden layer's gradient at the first batch of an epoch, before any transform: from the "
-    "smallest to the largest, their central 80 % and 50 %, and their median, each the median over seeds; values within "
-    "rounding noise are left out. EGD makes all of them 1 (dashed). Right: the condition number, the median over seeds "
-    "still in training, with the middle half of them as a band."
+    "Singular values of the hidden layer's gradient on the first batch of an epoch, before any transform. Bands: smallest "
+    "to largest, central 80 %, central 50 %. Line: median. Each is the median over seeds. Values within rounding noise are "
+    "left out. EGD makes all of them 1 (dashed). Right: the condition number, as the median over seeds still in training, "
+    "with the middle half of them as a band."
 )
 
 

@@ -59,11 +59,11 @@ def _reading_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
     threshold, steps = percent(experiment.measure.threshold), experiment.steps_per_epoch
     baseline = experiment.methods[plan.baseline].title
     notes = [
-        f"Test accuracy is read every {steps} steps; what counts are the steps up to the first reading that exceeds "
+        f"Test accuracy is measured every {steps} steps. Steps count up to the first measurement that exceeds "
         f"{threshold}. A seed that does not pass counts as more than its budget",
         f"Gains are {baseline}'s steps over the method's: the paper's from its one run, ours of medians",
-        "Final test accuracy is that of full-length runs alone, which go on through their whole budget, usually one to a "
-        "row: the median over them, and in brackets the smallest and largest over the last tenth of their epochs",
+        "Final test accuracy is the median over full-length runs, usually one a row, which continue through their whole "
+        "budget. The brackets have the smallest and largest over the last tenth of their epochs",
     ]
     if plan.fair:
         fair = experiment.methods[plan.fair].title

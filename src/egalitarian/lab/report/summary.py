@@ -88,16 +88,19 @@ def _counts(
         columns=tuple(records[0]),
         blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
         notes=(
-            "Inside: the paper's value is within our smallest to largest seed (of numbers drawn as ours are, 78 % lie in "
-            "the range of 8). Outside: it is not; known, counted there, too: it is not, and the errata say why. Undecided: "
-            "above every seed that passed while others did not; or too few seeds, or unfinished. Of a final accuracy the "
-            "spread is that of the last tenth of the epochs of full-length runs, often one, which can agree and not "
-            "contradict; of an average gain it is 95 % of those made from single seeds. Wall-clock cells are of other "
-            "hardware and not counted",
+            "Inside: the paper's value lies between our smallest and our largest seed. A number drawn like ours lies in "
+            "the range of 8 seeds in 78 % of cases",
+            "Outside: it does not. That includes cells of which docs/errata.md says why",
+            "Undecided: it lies above every seed that passed, while others did not pass; or there are too few seeds, or "
+            "unfinished ones",
+            "Of a final accuracy, the spread is over the last tenth of the epochs of full-length runs. Often there is one, "
+            "which can agree and not contradict",
+            "Of an average gain, the spread is the central 95 % of averages made from single seeds",
+            "Wall-clock cells come from other hardware and are not counted",
             f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
-            "Time: while at least one of the table's stored runs was in training or measured, ours that are not in the "
-            "paper among them; tables that were trained at the same time each count it, all of them together once; so does "
-            "the work of several GPUs or machines",
+            "Time: while at least one of the table's stored runs was training or being measured, including those that are "
+            "not in the paper. Time that several tables share counts for each of them, and once in the total. Several GPUs "
+            "or machines at work at the same time count once",
             *(
                 f"{each.table}: {each.untimed} of {each.runs} runs have no stored times"
                 for each in spent

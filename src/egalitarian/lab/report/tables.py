@@ -67,8 +67,8 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
         ),
         blocks=listing.blocks(partial(_cells, listing.places) if claimed else partial(_own_cells, listing.places, gains)),
         notes=(
-            f"Epochs count from 0 to the first whose test accuracy exceeds {listing.threshold}; a seed that does not pass "
-            "counts as more than its budget, and the median is a bound when half of the seeds or more do not pass",
+            f"Epochs: the first, counted from 0, whose test accuracy exceeds {listing.threshold}. A seed that does not "
+            "pass counts as more than its budget. If half of the seeds or more do not pass, the median is a bound",
             *([gain] if gains else []),
             *threshold_notes(listing.first, contents.paper.hardware if claimed else None),
             *listing.places.notes,

@@ -28,10 +28,10 @@ from egalitarian.lab.report.style import styled
 from egalitarian.lab.spec import Experiment
 
 CAPTION = (
-    "Displacement of all weights from the start in its two main directions, for one seed: the same start and data for "
-    "every method; about ten points per decade of epochs, the star at the one nearest to passing the threshold. The axes "
-    f"are of one PCA of all paths of a panel, made from a count sketch of the weights with {SKETCH} buckets (inner "
-    "products right to about 3 %); each says its share of the variance."
+    "How far all weights have moved from the start, in the two main directions, for one seed. Start and data are the same "
+    "for every method. There are about ten points per decade of epochs; the star is the one nearest to passing the "
+    "threshold. The directions come from one PCA of all paths in a panel, and each axis gives its share of the variance. "
+    f"The PCA uses a count sketch of the weights with {SKETCH} buckets, which keeps inner products to about 3 %."
 )
 
 

@@ -19,6 +19,10 @@ from egalitarian.lab.tuning.plan import Family
 from egalitarian.lab.tuning.results import Results
 from egalitarian.lab.tuning.table import HEAD, about, markdown, rows
 
+FOLDED = ("points", "inside", "fresh seeds")
+"""Columns that may take several lines, so that the table fits 80 letters."""
+INSIDE = "inside: whether all neighbours of the best point were tried."
+
 
 class Aloud(Silent):
     """Says at every epoch where a point is; what is being done comes from `doing`."""
@@ -57,14 +61,18 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     if results.taken:
         nothing = results.finished and not results.seconds
         rest = " Nothing was left to train; name another --out to repeat the search." if nothing else ""
-        console.print(f"{results.taken} points were taken from the file.{rest}")
+        console.print(f"{results.taken} points were in the file already.{rest}")
 
 
 def _say_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str], files: Sequence[Path]) -> None:
     made = shows.table("method", *(f">{heading}" for heading in HEAD[1:]), title=f"[bold]{escape(results['title'])}[/bold]")
+    for column in made.columns:
+        if column.header in FOLDED:
+            column.no_wrap = False
     for row in rows(results):
         made.add_row(*(escape(cell) for cell in row))
     shows.put(console, made)
+    console.print(f"[dim]{INSIDE}[/dim]")
     console.print(f"[dim]{escape(about(results).replace('**', ''))}[/dim]")
     for method in kept:
         console.print(f"[yellow]{method}: the file keeps its earlier entry, which is complete or has more points.[/yellow]")

@@ -584,7 +584,7 @@ MEASURED = (
     re.compile(rf"{_NUMBER} of \d+(?!\w)"),
     re.compile(
         rf"(?:{_NUMBER}(?:-| to | and ))?{_NUMBER}"
-        r"(?: (?:ms|s|seconds|min|minutes|hours|times)(?!\w)| ?%| ?×| ?x (?:faster|slower|fewer|less)|x(?!\w))"
+        r"(?: (?:ms|s|seconds|min|minutes|hours|times|points)(?!\w)| ?%| ?×| ?x (?:faster|slower|fewer|less)|x(?!\w))"
     ),
     re.compile(rf"(?:{_NUMBER} )?± {_NUMBER}"),
 )

@@ -400,6 +400,7 @@ def test_a_longer_number_is_another(root: Path) -> None:
         "a gain of 46.5×",
         "2.5x faster",
         "2.5 x faster",
+        "it is 53.8 points better",
         "89.6 % of the labels",
         "87.5% of the labels",
         "| EGD | 89.6 % |",

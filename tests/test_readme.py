@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ def test_it_is_short_and_has_few_numbers() -> None:
     assert 120 <= len(TEXT.splitlines()) <= 150
     assert prose(README).numbers <= 60
     assert prose(README).sentence <= 15
+
+
+def test_it_needs_the_versions_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    python, (torch,) = project["requires-python"].removeprefix(">="), project["dependencies"]
+    assert f"Python {python} and {torch.replace('>=', ' ')}, or later" in TEXT
 
 
 def test_the_caption_of_the_picture_is_short() -> None:

@@ -366,6 +366,12 @@ def test_changes_reach_into_a_chain() -> None:
     assert whole.method("egd").transform == (spec.Momentum(), spec.Polar())
 
 
+@pytest.mark.parametrize("place", ["groups", "methods.egd.groups"])
+def test_a_change_reaches_a_group_whose_module_has_dots_in_its_name(place: str) -> None:
+    groups = catalog.load("transformer", [f"{place}.blocks.0.lr=2", f"{place}.output.lr=3"], ["egd"]).method("egd").groups
+    assert {module: own.lr for module, own in groups.items()} == {"blocks.0": 2.0, "output": 3.0}
+
+
 def test_every_setting_of_a_method_can_be_changed_in_several() -> None:
     """All but its title, which is its own, and whether it is one of the usual."""
     assert set(catalog.OF_METHODS) == {item.name for item in fields(spec.Method)} - {"title", "by_default"}

@@ -1,8 +1,9 @@
-"""docs/lab.md: the task of one's own is real."""
+"""The pages' TOML is real: a task of one's own, a method with groups, a plan for tuning."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from egalitarian.lab import catalog
 from egalitarian.lab.progress import Stop
 from egalitarian.lab.store import Store
 from egalitarian.lab.sweep import sweep
+from egalitarian.lab.tuning.plan import load_plan
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "lab.md").read_text()
@@ -35,3 +37,22 @@ def test_a_task_of_ones_own_trains(written: Path) -> None:
     (progress,) = sweep(experiment, "egd-after", [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
     assert progress.last is not None
     assert progress.last["test_accuracy"] > 0.7  # majority is easy
+
+
+def toml_with(page: str, text: str) -> str:
+    """The page's TOML block that has the text."""
+    blocks = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if text in block]
+    return block
+
+
+def test_the_method_with_groups_is_the_labs() -> None:
+    file = ROOT / "src" / "egalitarian" / "lab" / "beyond" / "grokking.toml"
+    shown = tomllib.loads(toml_with("lab.md", "groups"))
+    assert shown == {"methods": {"egd-both": tomllib.loads(file.read_text())["methods"]["egd-both"]}}
+
+
+def test_the_plan_of_ones_own_is_a_plan(tmp_path: Path) -> None:
+    (tmp_path / "my-experiment.toml").write_text('extends = "addition-97"')
+    (tmp_path / "my-plan.toml").write_text(toml_with("tuning.md", "families"))
+    assert list(load_plan(tmp_path / "my-plan.toml")["mine"].methods) == ["sgd", "egd-after"]

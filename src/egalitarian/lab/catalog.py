@@ -252,7 +252,7 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise SpecError(f"--set must be key=value, got {change!r}; for example --set optim.lr=0.5")
-    path = key.strip().split(".")
+    path = _path(key.strip())
     value = _value(text.strip())
     if path[0] in OF_EXPERIMENTS:
         places = [path]
@@ -273,6 +273,15 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
     for place in places:
         _put(table, place, value, key)
     return [_whole(tuple(place)) for place in places]
+
+
+def _path(key: str) -> list[str]:
+    """The parts of a dotted key; the name of a group's module may have dots itself."""
+    path = key.split(".")
+    if "groups" not in path or len(path) < path.index("groups") + 4:
+        return path
+    place = path.index("groups") + 1
+    return [*path[:place], ".".join(path[place:-1]), path[-1]]
 
 
 def _put(table: Table, path: list[str], value: Any, key: str) -> None:

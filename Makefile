@@ -17,10 +17,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (90 s)
+grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (about a minute)
 	$(VENV)/bin/egalitarian grok
 
-test: $(STAMP)   ## the default tests (about four minutes on two cores)
+test: $(STAMP)   ## the default tests (about three minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training

@@ -103,7 +103,7 @@ def grok(
 
     Everything is stored: Ctrl-C loses nothing, and the same command resumes.
 
-    On a CPU, addition-97 takes about 90 seconds, with --full about seven minutes.
+    On a CPU, addition-97 takes about a minute, with --full about seven.
     """
     choices.use_data(data)
     from egalitarian.lab.picture import draw_grok

@@ -13,6 +13,7 @@ import csv
 import os
 import tempfile
 from datetime import date
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -45,21 +46,18 @@ def main() -> None:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(HEAD)
         for (family, method), (rates, decays) in GRIDS.items():
-            for lr in rates:
-                for decay in decays:
-                    changes = [f"methods.{method}.optim.lr={lr}", f"methods.{method}.optim.weight_decay={decay}"]
-                    experiment = catalog.load(plan[family].experiment, changes, added=plan[family].added)
-                    store, stop = Store(Path(folder)), Stop.of(experiment, method, epochs=plan[family].budget)
-                    for run in sweep(experiment, method, list(SEEDS), store, device, stop=stop):
-                        records = [line for line in store.find(run.run).records() if "snapshot" not in line]
-                        mean = sum(line["train_accuracy"] for line in records) / plan[family].budget
-                        made = (hardware(device), torch.__version__, date.today())
-                        crossed = "" if run.crossed is None else run.crossed
-                        table.writerow(
-                            (family, method, lr, decay, run.run.seed, crossed, len(records), f"{mean:.4f}", *made)
-                        )
-                    file.flush()
-                    print(family, lr, decay, "done", flush=True)
+            for lr, decay in product(rates, decays):
+                changes = [f"methods.{method}.optim.lr={lr}", f"methods.{method}.optim.weight_decay={decay}"]
+                experiment = catalog.load(plan[family].experiment, changes, added=plan[family].added)
+                store, stop = Store(Path(folder)), Stop.of(experiment, method, epochs=plan[family].budget)
+                for run in sweep(experiment, method, list(SEEDS), store, device, stop=stop):
+                    records = [line for line in store.find(run.run).records() if "snapshot" not in line]
+                    mean = sum(line["train_accuracy"] for line in records) / plan[family].budget
+                    made = (hardware(device), torch.__version__, date.today())
+                    crossed = "" if run.crossed is None else run.crossed
+                    table.writerow((family, method, lr, decay, run.run.seed, crossed, len(records), f"{mean:.4f}", *made))
+                file.flush()
+                print(family, lr, decay, "done", flush=True)
 
 
 if __name__ == "__main__":

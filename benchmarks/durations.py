@@ -48,9 +48,8 @@ def stored(experiment: Experiment) -> dict[str, list[Row]]:
             for row in csv.DictReader(file):
                 if row["experiment"] == experiment.name and row["counts"] == "yes":
                     rows[row["method"], int(row["seed"])] = row
-    usual = [name for name, method in experiment.methods.items() if method.by_default]
     try:
-        return {name: [rows[name, seed] for seed in SEEDS] for name in usual}
+        return {name: [rows[name, seed] for seed in SEEDS] for name in experiment.usual}
     except KeyError:
         return {}
 

@@ -47,16 +47,12 @@ SEEDS = range(8)
 MEASURES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
-def usual_methods(experiment: str) -> tuple[str, ...]:
-    return tuple(name for name, method in catalog.load(experiment).methods.items() if method.by_default)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the stored runs")
     store = Store(parser.parse_args().runs)
     FOLDER.mkdir(exist_ok=True)
-    methods_of = {**POINTS, **{name: usual_methods(name) for name in USUAL}}
+    methods_of = {**POINTS, **{name: catalog.load(name).usual for name in USUAL}}
     found = gather(store, tuple(methods_of))
     kept = [run for run in found.runs if run.method in methods_of[run.experiment] and run.seed in SEEDS]
     wanted = sum(len(methods) for methods in methods_of.values()) * len(SEEDS)

@@ -19,7 +19,7 @@ from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory
 
 @dataclass(eq=False)
 class Passage:
-    """One gradient on its way through the chain."""
+    """One gradient as it passes through the chain."""
 
     entry: Entry
     plain: Tensor

@@ -15,7 +15,7 @@ ROOMS: dict[str, set[str]] = {
     "settings": {"renamed"},
     "spec": {"renamed", "settings"},
     "textplot": set(),
-    "helps": set(),
+    "help_layout": set(),
     "durations": {"settings"},
     "choices": {"settings"},
     "environment": set(),
@@ -38,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "shows_reports": {"report", "shows"},
     "shelf": {"datasets", "settings", "shows"},
     "cli": {
-        "bench", "catalog", "choices", "datasets", "durations", "environment", "grok", "helps", "jobs", "listeners",
+        "bench", "catalog", "choices", "datasets", "durations", "environment", "grok", "help_layout", "jobs", "listeners",
         "order", "picture", "progress", "report", "settings", "shelf", "shows", "shows_reports", "shows_settings", "store",
         "tuning",
     },

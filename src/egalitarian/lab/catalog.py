@@ -142,8 +142,7 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     else:
         shipped = _shipped()
         if name not in shipped or (name.startswith("_") and not children):
-            hint = renamed.way_out(name, renamed.EXPERIMENTS, shipped) or nearest(name, names() + beyond())
-            hint = hint or "see `egalitarian list`"
+            hint = nearest(name, names() + beyond(), renamed.EXPERIMENTS) or "see `egalitarian list`"
             raise SpecError(f"experiment must be one of the lab's or a .toml file, got {name!r}; {hint}")
         text = shipped[name].read_text(encoding="utf-8")
     try:
@@ -189,7 +188,8 @@ def _refuse_old_names(table: Table, methods: Mapping[str, Any], name: str) -> No
     """An old name for one of the methods that are built upon: it would be a new method, and the other left as it was."""
     for part in ("methods", "claims"):
         for method in table.get(part, {}) if isinstance(table.get(part, {}), dict) else ():
-            if method not in methods and (hint := renamed.way_out(method, renamed.METHODS, methods)):
+            if method not in methods and renamed.METHODS.get(method) in methods:
+                hint = nearest(method, methods, renamed.METHODS)
                 raise SpecError(f"{part} must have their new names, got {method!r} in {name}; {hint}")
 
 
@@ -200,8 +200,7 @@ def _with_only(table: Table, only: Any, name: str) -> Table:
         raise SpecError(f'only must be a list of methods, got {only!r} in {name}; write only = ["egd"]')
     wrong = [method for method in only if method not in methods]
     if wrong:
-        hint = renamed.way_out(wrong[0], renamed.METHODS, methods) or nearest(str(wrong[0]), methods)
-        hint = hint or f"of {', '.join(methods)}"
+        hint = nearest(wrong[0], methods, renamed.METHODS) or f"of {', '.join(methods)}"
         raise SpecError(f"only must name methods of the extended file, got {wrong[0]!r} in {name}; {hint}")
     claims = {method: claim for method, claim in table.get("claims", {}).items() if method in only}
     return {**table, "methods": {method: methods[method] for method in only}, "claims": claims}
@@ -260,8 +259,7 @@ def _change(table: Table, change: str, chosen: set[str]) -> list[Key]:
         places = [["methods", name, *path] for name in _methods(table) if not chosen or chosen & {name, "all"}]
     elif path[0] == "methods" and len(path) > 2:
         if path[1] not in _methods(table):
-            hint = renamed.way_out(path[1], renamed.METHODS, _methods(table)) or nearest(path[1], _methods(table))
-            hint = hint or f"one of {', '.join(_methods(table))}"
+            hint = nearest(path[1], _methods(table), renamed.METHODS) or f"one of {', '.join(_methods(table))}"
             raise SpecError(f"--set must name a method of the experiment, got {key!r}; {hint}")
         places = [path]
     elif path[0] == "methods":

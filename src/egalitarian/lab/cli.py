@@ -17,7 +17,7 @@ from egalitarian.lab.datasets.files import DataError, default_folder
 from egalitarian.lab.durations import load_durations
 from egalitarian.lab.environment import BESIDE
 from egalitarian.lab.grok import Shown, compare
-from egalitarian.lab.helps import Command, Group
+from egalitarian.lab.help_layout import Command, Group
 from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
 from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
 from egalitarian.lab.order import Order, Plan
@@ -233,9 +233,9 @@ def run(
         raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
     order = Order(plans, choices.seeds(seeds), choices.device(device, threads), threads, runs, epochs, past)
     if changes and BESIDE not in os.environ:
-        told = f"Changed: {', '.join(changes)}. These runs are stored separately and do not count as the paper's."
+        notice = f"Changed: {', '.join(changes)}. These runs are stored separately and do not count as the paper's."
         for line in (
-            told,
+            notice,
             *(own for plan in plans for own in shows_settings.kept_apart(plan.experiment, plan.method, changes)),
         ):
             console.print(f"[dim]{escape(line)}[/dim]")

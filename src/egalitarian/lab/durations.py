@@ -11,7 +11,7 @@ from importlib import resources
 from egalitarian.lab.settings import Settings, read, setting
 
 UNITS = ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (24 * 3600, "days", math.inf))
-"""The seconds of a unit, its name, and how many are told in the next one."""
+"""The seconds of a unit, its name, and how many are given in the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)

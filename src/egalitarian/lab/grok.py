@@ -56,9 +56,8 @@ def order(experiment: Experiment, names: Sequence[str]) -> list[str]:
 
 def _usual(experiment: Experiment) -> list[str]:
     """Those that are trained by default; without EGD by a randomized SVD, which is slow on a CPU, if others are left."""
-    usual = {name: method for name, method in experiment.methods.items() if method.by_default}
-    few = [name for name, method in usual.items() if not _holds(method, spec.LowRankPolar)]
-    return few if len(few) > 1 else list(usual)
+    few = [name for name in experiment.usual if not _holds(experiment.method(name), spec.LowRankPolar)]
+    return few if len(few) > 1 else experiment.usual
 
 
 def equalises(method: Method) -> bool:

@@ -40,12 +40,6 @@ TITLES: Pairs = {
 """Words in the titles of tuned methods."""
 
 
-def way_out(old: object, pairs: Pairs, known: Container[str]) -> str:
-    """The end of an error's message: the new name, where that is one of the known; else nothing."""
-    new = pairs.get(old) if isinstance(old, str) else None
-    return f"it is now called {new!r}" if new is not None and new in known else ""
-
-
 def now(name: str, pairs: Pairs, known: Container[str]) -> str:
     """A stored name as it is now. A name that is known stays: it may be a user's own."""
     new = pairs.get(name, name)

@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
 from egalitarian.lab import renamed
@@ -109,10 +110,12 @@ def refuse_unknown(table: Iterable[str], known: Iterable[str], where: str) -> No
             )
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """'did you mean ...?' or nothing."""
+def nearest(word: object, words: Iterable[str], old: Mapping[str, str] = MappingProxyType({})) -> str:
+    """'it is now called ...' where the word is an old name, 'did you mean ...?' where it is close to one; or nothing."""
     small = {each.lower(): each for each in words}
-    close = difflib.get_close_matches(word.lower(), small, n=1, cutoff=0.5)
+    if isinstance(word, str) and old.get(word) in small.values():
+        return f"it is now called {old[word]!r}"
+    close = difflib.get_close_matches(str(word).lower(), small, n=1, cutoff=0.5)
     return f"did you mean {small[close[0]]!r}?" if close else ""
 
 
@@ -145,8 +148,7 @@ def plain(value: Any, of: Callable[[Settings], Any]) -> Any:
 
 def _chosen(of: type[Kind], name: Any, where: str) -> type[Any]:
     if not isinstance(name, str) or name not in of.kinds:
-        hint = renamed.way_out(name, renamed.KINDS, of.kinds) or nearest(str(name), of.kinds)
-        hint = hint or f"one of {', '.join(sorted(of.kinds))}"
+        hint = nearest(name, of.kinds, renamed.KINDS) or f"one of {', '.join(sorted(of.kinds))}"
         raise SpecError(f"{_at(where, 'name')} must be a known {of.__name__.lower()}, got {name!r}; {hint}")
     return of.kinds[name]
 
@@ -200,8 +202,7 @@ def _is_finite(value: float) -> bool:
 
 def _way_out(hint: Any, value: Any, what: str) -> str:
     words = [word for option in _options(hint) if get_origin(option) is Literal for word in get_args(option)]
-    new = renamed.way_out(value, renamed.VALUES.get(what, {}), words)
-    return new or (nearest(str(value), words) if words else "") or "correct the value"
+    return nearest(value, words, renamed.VALUES.get(what, {})) or "correct the value"
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

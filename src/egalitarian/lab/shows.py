@@ -1,4 +1,4 @@
-"""What the commands print: tables and lines from values, nothing computed."""
+"""What the commands print: tables and lines."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
         return list(experiment.methods)
     for name in names:
         experiment.method(name)
-    return list(names) or [name for name, method in experiment.methods.items() if method.by_default]
+    return list(names) or experiment.usual
 
 
 def check_picture(path: Path) -> None:

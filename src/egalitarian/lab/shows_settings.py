@@ -37,9 +37,9 @@ def overview(experiment: Experiment, methods: Sequence[str], width: int) -> Iter
     yield _shared(experiment, {row: columns[methods[0]][row] for row in shared if columns[methods[0]][row] != NONE})
     claims = {name: _claimed(experiment.claims[name]) for name in methods if name in experiment.claims}
     rows = [row for row in rows if row not in shared] + [row for row in map(_of_paper, CLAIMED) if _any_has(claims, row)]
-    told = {name: columns[name] | claims.get(name, {}) for name in methods}
+    cells_of = {name: columns[name] | claims.get(name, {}) for name in methods}
     yield from _blocks(
-        {name: {row: cells[row] for row in rows if row in cells} for name, cells in told.items()}, rows, width
+        {name: {row: cells[row] for row in rows if row in cells} for name, cells in cells_of.items()}, rows, width
     )
     yield from _remarks(experiment, methods)
 

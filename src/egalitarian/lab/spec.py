@@ -303,10 +303,14 @@ class Experiment(Settings):
             key = key.rpartition(".")[0]
         return self.sources.get(key, "")
 
+    @property
+    def usual(self) -> list[str]:
+        """The methods that are trained unless others are named."""
+        return [name for name, method in self.methods.items() if method.by_default]
+
     def method(self, name: str) -> Method:
         if name not in self.methods:
-            hint = renamed.way_out(name, renamed.METHODS, self.methods) or nearest(name, self.methods)
-            hint = hint or f"one of {', '.join(self.methods)}"
+            hint = nearest(name, self.methods, renamed.METHODS) or f"one of {', '.join(self.methods)}"
             raise SpecError(f"method must be one of experiment {self.name!r}, got {name!r}; {hint}")
         return self.methods[name]
 

@@ -128,8 +128,7 @@ class Family(Settings):
             return tuple(self.methods)
         for name in names:
             if name not in self.methods:
-                hint = renamed.way_out(name, renamed.METHODS, self.methods) or nearest(name, self.methods)
-                hint = hint or f"one of {', '.join(self.methods)}"
+                hint = nearest(name, self.methods, renamed.METHODS) or f"one of {', '.join(self.methods)}"
                 raise SpecError(f"--method must be one that family {self.name!r} tunes, got {name!r}; {hint}")
         return names or tuple(self.methods)
 

@@ -1,0 +1,182 @@
+"""The report, byte by byte: a stored set of made-up runs gives the files whose digests are in `data/report-digests.json`.
+
+`python tests/contracts/test_report_bytes.py --save` writes that file anew. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy
+import PIL
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
+
+import report_records
+from report_records import write_run
+
+from egalitarian.lab.report.check import check, in_words
+from egalitarian.lab.report.render import to_csv
+from egalitarian.lab.report.write import write_report
+from egalitarian.lab.store import Record, Store
+
+GOLDEN = Path(__file__).parent / "data" / "report-digests.json"
+PICTURES = (".png", ".svg")
+OWN = {
+    "mine": 'extends = "addition-97"\ntitle = "Mine_1 & co"\n[task]\nmodulus = 31\n',
+    "ends": 'extends = "mnist"\ntitle = "Accuracy at the end"\n[measure]\nthreshold = 1.0\n',
+}
+"""A user's experiments, by file: one that waits for a threshold, and one that has none to wait for."""
+MODULAR = tuple(f"{name}-{modulus}" for name in ("addition", "multiplication") for modulus in (79, 97, 127))
+PARITY = ("parity-2", "parity-3", "parity-4")
+COMMON = {"sgd": 150, "egd": 24, "row-norm": 60, "egd-after": 14}
+"""Epochs to the threshold, by method."""
+MORE = {"sgd-lr5": 70, "egd-rsvd-128": 28, "egd-rsvd-64": 36}
+RANKS = {"egd-rsvd-40": 20, "egd-rsvd-30": 26, "egd-rsvd-20": 32, "egd-rsvd-10": 48}
+AS_PRINTED = {("addition-97", "egd"): 113, ("parity-2", "egd"): 106}
+"""Near the paper's numbers, so that verdicts are of every kind."""
+FIELD = ("muon", "grokfast-ema", "grokfast-ma", "egd-grokfast", "adamw")
+FIRST = ("addition-97", "parity-2", "multiplication-79")
+"""Experiments with the field's other ways, too."""
+SHUFFLED = tuple(f"cifar-shuffle-{times}" for times in (1, 3, 4, 9))
+
+_plain_record = report_records.a_record
+
+
+def varied_record(epoch: int, crossed: int | None, last: int, threshold: float = 0.95) -> Record:
+    """A made-up record whose spectrum depends on the run, so that rank correlations have something to compare."""
+    record = _plain_record(epoch, crossed, last, threshold)
+    unlike = 1 + (7 * (crossed or 0) % 11) / 8  # exact in binary
+    return record | {"sigma_min": record["sigma_min"] / unlike, "effective_rank": record["effective_rank"] - unlike}
+
+
+def fill(store: Store) -> None:
+    """Every kind of table and figure has runs; some diverged, some never passed, some are not begun or not at the end."""
+    for place, experiment in enumerate(MODULAR + PARITY):
+        methods = COMMON | (RANKS if experiment in PARITY else MORE)
+        if experiment in FIRST:
+            methods = methods | {name: 30 + 9 * number for number, name in enumerate(FIELD)}
+        for method, crossed in methods.items():
+            at = AS_PRINTED.get((experiment, method), crossed + 3 * place)
+            for seed in range(5 if experiment == "addition-97" else 3):
+                about: dict[str, Any] = {"polar": ("exact", "fast")[seed % 2]} if "egd" in method else {}
+                write_run(store, experiment, method, seed, at + (5 * seed) % 7, ms=1.0 + place, **about)
+    write_run(store, "addition-97", "natural", 0)  # never passes in its budget
+    write_run(store, "addition-97", "natural", 1, epochs=40, diverged=True)
+    write_run(store, "addition-97", "muon", 5, epochs=33)  # not at its end
+    write_run(store, "addition-97", "egd", 6, epochs=0)  # not begun
+    write_run(store, "addition-97", "egd", 0, 8, changes=["optim.lr=2.0"])
+    write_run(store, "parity-2", "egd", 3, 108, device="cpu", hardware="AMD EPYC", threads=2, commit="aaaaaaaaaaaa+")
+    write_run(store, "parity-2-hinge", "egd", 0, 25)
+    write_run(store, "addition-97-decay-after", "egd", 0, 15)
+    fill_accuracies(store)
+
+
+def fill_accuracies(store: Store) -> None:
+    """MNIST, the transformer, and CIFAR-10 with shuffled labels."""
+    for seed in range(3):
+        for experiment, methods in {
+            "mnist": {"adamw": 80, "grokfast-ema": 30, "egd": 6, "egd-rsvd-8": 9, "adamw-decay": 17},
+            "transformer": {"adam": 200, "grokfast-ema": 70, "egd": 40, "egd-rsvd-36": 50, "adam-decay": 90},
+        }.items():
+            for method, crossed in methods.items():
+                whole = method.startswith(("egd", "grok")) and seed == 0
+                write_run(store, experiment, method, seed, crossed + 2 * seed, epochs=300 if whole else None)
+        write_run(store, "mnist", "egd-rsvd-16", seed, epochs=30, diverged=seed == 2)
+        for place, experiment in enumerate(SHUFFLED):
+            mean = 0.25 + seed / 16 + place / 32
+            write_run(store, experiment, "adam", seed, learnt=lambda epoch, mean=mean: mean + 0.125 * (-1) ** epoch)
+            write_run(store, experiment, "adam-egd", seed, learnt=lambda epoch: 0.625)
+            broken = seed == 1
+            write_run(
+                store, experiment, "radam", seed, learnt=lambda epoch: 0.25, epochs=40 if broken else None, diverged=broken
+            )
+    write_run(store, "cifar-shuffle-3", "rmsprop", 0, epochs=40)
+
+
+def fill_own(store: Store) -> None:
+    """A user's two experiments, as files, and their runs."""
+    for name, text in OWN.items():
+        Path(f"{name}.toml").write_text(text)
+    for seed in range(2):
+        write_run(store, "mine.toml", "egd", seed, 20 + seed)
+        write_run(store, "mine.toml", "sgd", seed, 90 + seed)
+        write_run(store, "ends.toml", "egd", seed)
+
+
+def digest(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def checked(store: Store, experiments: list[str]) -> dict[str, str]:
+    """Digests of what `check` finds: the verdicts as CSV, and the rest as text."""
+    found = check(store, experiments)
+    verdicts = to_csv([asdict(verdict) for verdict in found.verdicts])
+    told = "\n".join([in_words(found.verdicts), *found.warnings, *found.remarks, f"{found.ends_well()}"])
+    return {"check verdicts": digest(verdicts), "check told": digest(told)}
+
+
+def build() -> dict[str, str]:
+    """sha256 of every file and verdict, of two reports, made in the current folder.
+
+    No file needs normalising: dates, sources and versions in it are those of the made-up records. The folders' names
+    are relative, and fixed.
+    """
+    found: dict[str, str] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_records, "a_record", varied_record)
+        fill(store := Store(Path("runs")))
+        fill_own(own := Store(Path("own-runs")))
+    for name, each, experiments in (("all", store, []), ("own", own, [f"{one}.toml" for one in OWN])):
+        out = Path(name)
+        report = write_report(each, out, experiments)
+        told = "\n".join([*report.warnings, *report.errors, *report.remarks, *report.cost])
+        found[f"{name}: told"] = digest(f"{told}\n{report.runs} runs, {report.variants} variants")
+        found |= {f"{name}: {key}": value for key, value in checked(each, experiments).items()}
+        for path in sorted(path for path in out.rglob("*") if path.is_file()):
+            found[path.as_posix()] = digest(path.read_bytes())
+    return found
+
+
+def environment() -> dict[str, str]:
+    """What the bytes of a picture depend on besides the lab."""
+    versions = {"matplotlib": matplotlib, "numpy": numpy, "pillow": PIL, "torch": torch}
+    return {name: str(module.__version__) for name, module in versions.items()} | {"machine": platform.machine()}
+
+
+def test_every_file_of_the_report_has_the_bytes_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts everywhere; pictures only where the libraries that draw them have the same versions."""
+    monkeypatch.chdir(tmp_path)
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    found, expected = build(), golden["digests"]
+    assert sorted(found) == sorted(expected)
+    drawn_alike = environment() == golden["environment"]
+    compared = [name for name in expected if drawn_alike or not name.endswith(PICTURES)]
+    assert [name for name in compared if found[name] != expected[name]] == []
+
+
+def save() -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        golden = {"environment": environment(), "digests": build()}
+        os.chdir("/")
+    GOLDEN.parent.mkdir(exist_ok=True)
+    GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--save"]:
+        raise SystemExit(f"usage: python {sys.argv[0]} --save")
+    save()

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import torch
 
-from egalitarian.lab import catalog
-from egalitarian.lab.environment import hardware
-from egalitarian.lab.progress import Stop
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
+from egalitarian.lab.config import catalog
+from egalitarian.lab.runs.environment import hardware
+from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
 from egalitarian.lab.tuning.plan import load_plan
 
 FILE = Path(__file__).parents[1] / "results" / "provisional" / "adamw-points.csv"

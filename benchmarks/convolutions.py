@@ -14,9 +14,9 @@ from timing import graph_ms
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab import catalog
-from egalitarian.lab.models import cnn
-from egalitarian.lab.models.base import Parameters, linear
+from egalitarian.lab.config import catalog
+from egalitarian.lab.problems.models import cnn
+from egalitarian.lab.problems.models.base import Parameters, linear
 
 SEEDS = 8
 Forward = Callable[[Parameters, Tensor], Tensor]

@@ -21,20 +21,20 @@ from pathlib import Path
 
 import torch
 
-from egalitarian.lab import catalog
-from egalitarian.lab.durations import Duration, Durations, Machine, load_durations
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.environment import hardware
-from egalitarian.lab.measure import singular_values
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.steps import Eager
-from egalitarian.lab.train import meter_for
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.console.durations import Duration, Durations, Machine, load_durations
+from egalitarian.lab.runs.environment import hardware
+from egalitarian.lab.training.capture import Eager
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.loop import meter_for
+from egalitarian.lab.training.metrics import singular_values
+from egalitarian.lab.training.stepper import Stepper
 
 ROOT = Path(__file__).parent.parent
 STORED = (ROOT / "results" / "summary.csv", ROOT / "results" / "provisional" / "summary.csv")
-FILE = ROOT / "src" / "egalitarian" / "lab" / "durations.toml"
+FILE = ROOT / "src" / "egalitarian" / "lab" / "console" / "durations.toml"
 SEEDS = range(8)
 CPU = torch.device("cpu")
 Row = Mapping[str, str]
@@ -175,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0, help="for the steps of each method")
     parser.add_argument("--gpu-only", action="store_true", help="time nothing here; keep the file's CPU numbers")
-    parser.add_argument("--save", action="store_true", help="write src/egalitarian/lab/durations.toml")
+    parser.add_argument("--save", action="store_true", help="write src/egalitarian/lab/console/durations.toml")
     options = parser.parse_args()
     torch.set_num_threads(1)
     text = written(measure(options.seconds, options.gpu_only))

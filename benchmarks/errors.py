@@ -15,8 +15,8 @@ from datetime import date
 import torch
 from torch import Tensor
 
-from egalitarian.inverses import polar_by_inverses
-from egalitarian.lab.environment import hardware
+from egalitarian.kernels.rational import polar_by_inverses
+from egalitarian.lab.runs.environment import hardware
 
 FAST = 4000
 """Matrices."""

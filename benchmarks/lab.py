@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab import catalog
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.environment import hardware
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.tasks import stream
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.problems.tasks import stream
+from egalitarian.lab.runs.environment import hardware
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.stepper import Stepper
 
 EXPERIMENT = "addition-97"
 Epoch = Callable[[int], None]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from egalitarian import polar
-from egalitarian.gram import upper_gram
-from egalitarian.lab.environment import hardware
+from egalitarian.kernels.gram import upper_gram
+from egalitarian.lab.runs.environment import hardware
 
 ROWS, COLUMNS, TURNS = 194, 512, 60
 AUTHORS, FAST, EXACT = "the authors' formula, by SVD", "`polar`, fast, as a whole", "`polar`, exact, as a whole"

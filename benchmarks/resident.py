@@ -11,7 +11,7 @@ from datetime import date
 import torch
 from timing import graph_ms
 
-from egalitarian import products
+from egalitarian.kernels import polynomial as products
 
 RTOL = 1e-6
 

@@ -43,7 +43,7 @@ Words on this page:
 
 | type in a signature | what to pass |
 |---|---|
-| `Transform` | a transform, a filter, or your own subclass of `egalitarian.transforms.MatrixTransform` |
+| `Transform` | a transform, a filter, or your own subclass of `egalitarian.transforms.matrix.MatrixTransform` |
 | `Selector` | a name pattern, a module, a module type or a parameter |
 | `Precision` | a torch dtype or `'tf32'` |
 | `Mode` | `'exact'` or `'fast'` |

@@ -24,9 +24,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
 from egalitarian import polar, spectrum
-from egalitarian.lab import catalog
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.report.style import OKABE_ITO, styled
+from egalitarian.lab.config import catalog
+from egalitarian.lab.report.figures.style import OKABE_ITO, styled
+from egalitarian.lab.training.ensemble import Ensemble
 
 FOLDER = Path(__file__).parent
 STORED = FOLDER.parent / "results" / "provisional"

@@ -17,12 +17,12 @@ import gzip
 import io
 from pathlib import Path
 
-from egalitarian.lab import catalog
-from egalitarian.lab.report.gather import gather
+from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Run
 from egalitarian.lab.report.provenance import run_record
 from egalitarian.lab.report.render import to_csv
-from egalitarian.lab.spec import Run
-from egalitarian.lab.store import Store
+from egalitarian.lab.runs.store import Store
 
 FOLDER = Path(__file__).parents[1] / "results" / "provisional"
 USUAL = (

@@ -1,17 +1,17 @@
 """Egalitarian gradient descent for PyTorch: every principal direction of a gradient moves at the same speed."""
 
-from egalitarian.apply import State, equalize_
-from egalitarian.attach import Attachment, attach
-from egalitarian.filters import GrokfastEMA, GrokfastMA, Identity, Momentum
-from egalitarian.kernels import explain, normalize, polar, polar_lowrank
-from egalitarian.optim import EGD
-from egalitarian.plan import Plan
-from egalitarian.select import matrices
-from egalitarian.sketches import Sketches
+from egalitarian.apply.gradients import State, equalize_
+from egalitarian.kernels.polar import explain, normalize, polar, polar_lowrank
+from egalitarian.optimizers.attach import Attachment, attach
+from egalitarian.optimizers.egd import EGD
+from egalitarian.optimizers.until import Until
+from egalitarian.select.matrices import matrices
+from egalitarian.select.plan import Plan
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import RENAMED as _RENAMED
-from egalitarian.transforms import LowRankPolar, Natural, Polar, RowNorm
-from egalitarian.until import Until
+from egalitarian.transforms.elementwise import GrokfastEMA, GrokfastMA, Identity, Momentum
+from egalitarian.transforms.matrix import RENAMED as _RENAMED
+from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm
+from egalitarian.transforms.sketches import Sketches
 
 __version__ = "0.1.0"
 

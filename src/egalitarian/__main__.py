@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
     if not missing:
         try:
-            from egalitarian.lab.cli import main as lab
+            from egalitarian.lab.console.cli import main as lab
 
             return lab(arguments)
         except KeyboardInterrupt:

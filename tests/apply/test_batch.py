@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian import transforms
-from egalitarian.apply import Settings, State, transform_gradients
-from egalitarian.buckets import SHARED_ENTRIES, joined, parted, side_by_side
-from egalitarian.transforms import MatrixTransform, Site
+from egalitarian.apply.batch import SHARED_ENTRIES, joined, parted, side_by_side
+from egalitarian.apply.gradients import Settings, State, transform_gradients
+from egalitarian.transforms import matrix as transforms
+from egalitarian.transforms.matrix import MatrixTransform, Site
 
 Spoil = Callable[[int, str, Tensor], None]
 

@@ -11,7 +11,7 @@ import egalitarian
 
 
 def maker() -> ModuleType:
-    found = importlib.util.spec_from_file_location("make_api", Path(__file__).parent.parent / "docs" / "make_api.py")
+    found = importlib.util.spec_from_file_location("make_api", Path(__file__).parents[2] / "docs" / "make_api.py")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)

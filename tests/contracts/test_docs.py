@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from egalitarian.lab import catalog
-from egalitarian.lab.progress import Stop
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
+from egalitarian.lab.config import catalog
+from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
 from egalitarian.lab.tuning.plan import load_plan
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "lab.md").read_text()
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """The files the page shows, as it shows them."""
-    blocks = re.findall(r"<!-- executed by tests/lab/test_docs.py: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    blocks = re.findall(r"<!-- executed by tests/contracts/test_docs.py: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
     assert [name for name, _ in blocks] == ["majority.py", "majority.toml"]
     for name, block in blocks:
         (tmp_path / name).write_text(block)

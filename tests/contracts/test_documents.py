@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import pytest
 import typer
-
 from documents import (
     PAGES,
     ROOT,
@@ -30,9 +29,12 @@ from documents import (
     split,
     without_blocks,
 )
-from egalitarian.lab import catalog, choices, shows
-from egalitarian.lab.cli import app
-from egalitarian.lab.datasets import cifar10, mnist
+
+from egalitarian.lab.config import catalog
+from egalitarian.lab.console import options as choices
+from egalitarian.lab.console import tables as shows
+from egalitarian.lab.console.cli import app
+from egalitarian.lab.problems.datasets import cifar10, mnist
 from egalitarian.lab.tuning.plan import chosen, load_plan
 
 LINKED = (*PAGES, ROOT / "results" / "README.md")
@@ -211,7 +213,7 @@ no egalitarian list here
 make test DEVICE=cuda && echo
 ```
 
-<!-- executed by tests/lab/test_docs.py: a.py -->
+<!-- executed by tests/contracts/test_docs.py: a.py -->
 ```python
 raise SystemExit
 ```
@@ -240,7 +242,7 @@ def test_blocks_are_found() -> None:
     assert [PAGE.splitlines()[block.line - 1].strip() for block in found] == [
         block.code.splitlines()[0].strip() for block in found
     ]
-    assert [block.marked for block in found] == ["", "tests/lab/test_docs.py: a.py", "", ""]
+    assert [block.marked for block in found] == ["", "tests/contracts/test_docs.py: a.py", "", ""]
     assert without_blocks(PAGE).count("\n") == PAGE.count("\n")
     with pytest.raises(ValueError, match="line 1"):
         blocks("```python\nx = 1\n")

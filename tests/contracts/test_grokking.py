@@ -10,7 +10,7 @@ import torch
 
 import egalitarian as eg
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import grokking
 
 DECAY_AFTER = "EGD, decay after, lr 3"

@@ -12,7 +12,7 @@ import pytest
 
 import egalitarian as eg
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every measured number of the pages is the one that was measured: tests/numbers/PAGE.toml names its source."""
+"""Every measured number of the pages is the one that was measured: tests/contracts/numbers/PAGE.toml names its source."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from documents import PAGES, ROOT, name_of
+from queries import TOY, Numbers, QueryError, answer, closest, load, normalise, render, toy_claims, uncovered, wrong
+
 from egalitarian.lab.theory import equidistribution as equal
 from egalitarian.lab.theory.claims_plateau import _polar_plateau
 from egalitarian.lab.theory.error import error_on_train
 from egalitarian.lab.theory.moments import wedge_moments_as_printed
 from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, start_at
 from egalitarian.lab.theory.theorem import gd_path, plateau
-from queries import TOY, Numbers, QueryError, answer, closest, load, normalise, render, toy_claims, uncovered, wrong
 
-FILES = sorted((ROOT / "tests" / "numbers").glob("*.toml"))
+FILES = sorted((ROOT / "tests" / "contracts" / "numbers").glob("*.toml"))
 NOT_COVERED = ("docs/api.md", "docs/log.md")
 """Made from docstrings; and what was once the case."""
 COVERED = [page for page in PAGES if name_of(page) not in NOT_COVERED]
@@ -39,7 +39,7 @@ def test_the_pages_say_what_was_measured(file: Path) -> None:
 def test_every_number_that_looks_measured_has_a_source(page: Path) -> None:
     files = [load(file, ROOT) for file in FILES]
     told = uncovered(page, files, ROOT)
-    assert not told, f"{name_of(page)}: neither in a line of tests/numbers/*.toml nor exempt:\n" + "\n".join(told)
+    assert not told, f"{name_of(page)}: neither in a line of tests/contracts/numbers/*.toml nor exempt:\n" + "\n".join(told)
 
 
 # the toy problem's numbers
@@ -164,7 +164,7 @@ def tuned(score: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A repository with results, two pages and no numbers yet."""
-    for folder in ("results/provisional", "results/toy", "docs", "tests/numbers", "benchmarks"):
+    for folder in ("results/provisional", "results/toy", "docs", "tests/contracts/numbers", "benchmarks"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "results/summary.csv").write_text(SUMMARY)
     (tmp_path / "results/provisional/summary.csv").write_text(SUMMARY.replace("addition-97,egd", "addition-97,adamw"))
@@ -326,7 +326,7 @@ def test_a_line_is_rendered_with_all_its_queries(root: Path) -> None:
 
 def written(root: Path, page: str, toml: str) -> Numbers:
     (root / "docs" / "page.md").write_text(page, encoding="utf-8")
-    file = root / "tests" / "numbers" / "page.toml"
+    file = root / "tests" / "contracts" / "numbers" / "page.toml"
     file.write_text('page = "docs/page.md"\n' + toml, encoding="utf-8")
     return load(file, root)
 
@@ -479,9 +479,9 @@ def test_a_file_of_numbers_must_say_what_it_may(root: Path, toml: str, message: 
 
 
 def test_a_file_of_numbers_needs_its_page(root: Path) -> None:
-    (root / "tests/numbers/gone.toml").write_text('page = "docs/gone.md"')
+    (root / "tests/contracts/numbers/gone.toml").write_text('page = "docs/gone.md"')
     with pytest.raises(QueryError):
-        load(root / "tests/numbers/gone.toml", root)
+        load(root / "tests/contracts/numbers/gone.toml", root)
 
 
 def test_normal_text_knows_where_it_was() -> None:

@@ -25,7 +25,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from egalitarian import EGD, Attachment, GrokfastEMA, LowRankPolar, Momentum, Polar, RowNorm, attach, matrices
+from egalitarian import EGD, Attachment, GrokfastEMA, LowRankPolar, Momentum, Polar, RowNorm, matrices
+from egalitarian.optimizers import attach
 
 try:
     # importing common_utils forbids setting torch.backends flags, also for the tests beside this one

@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "make_pictures.py"
 
 

@@ -11,10 +11,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from documents import ROOT, blocks, prose, python_blocks, quick_start
 from torch import nn
 
 import egalitarian
-from documents import ROOT, blocks, prose, python_blocks, quick_start
 
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")

@@ -19,17 +19,14 @@ import matplotlib
 import numpy
 import PIL
 import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
-
 import report_records
+import torch
 from report_records import write_run
 
-from egalitarian.lab.report.check import check, in_words
+from egalitarian.lab.analysis.verdicts import check, in_words
 from egalitarian.lab.report.render import to_csv
 from egalitarian.lab.report.write import write_report
-from egalitarian.lab.store import Record, Store
+from egalitarian.lab.runs.store import Record, Store
 
 GOLDEN = Path(__file__).parent / "data" / "report-digests.json"
 PICTURES = (".png", ".svg")

@@ -74,7 +74,7 @@ def test_attachment() -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """From a bare source tree, nothing installed."""
-    source = str(Path(__file__).parent.parent / "src")
+    source = str(Path(__file__).parents[2] / "src")
     return subprocess.run([sys.executable, *arguments], env={"PYTHONPATH": source}, capture_output=True, text=True)
 
 

@@ -15,7 +15,7 @@ from egalitarian.lab.tuning.plan import load_plan
 from egalitarian.lab.tuning.table import markdown
 
 GOLDEN = Path(__file__).parent / "data" / "tuning-digests.json"
-RESULTS = Path(__file__).parent.parent.parent / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def digest(content: str | bytes) -> str:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from toy import batch, network
 
 import egalitarian as eg
-from egalitarian.buckets import SHARED_ENTRIES
-from egalitarian.choice import Method, Mode
-from egalitarian.kernels import RTOL
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "library"))
-from toy import batch, network
+from egalitarian.apply.batch import SHARED_ENTRIES
+from egalitarian.kernels.polar import RTOL
+from egalitarian.kernels.route import Method, Mode
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -178,7 +174,7 @@ def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) 
         seen.append(tuple(G.shape))
         return eg.polar(G, **options)
 
-    monkeypatch.setattr("egalitarian.transforms.polar", polar)
+    monkeypatch.setattr("egalitarian.transforms.matrix.polar", polar)
     model, plan = equal_layers(6)
     model[2].weight.grad[0, 0] = torch.nan
     eg.equalize_(plan, chain)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import egalitarian as eg
-from egalitarian import products, resident
+from egalitarian.kernels import fused as resident
+from egalitarian.kernels import polynomial as products
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 pytest.importorskip("triton")

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from egalitarian.lab import catalog, spec
-from egalitarian.lab.cli import main
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.progress import Stop
-from egalitarian.lab.spec import Method, Optim
-from egalitarian.lab.steps import Eager, Recorded, why_eager
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
+from egalitarian.lab.config import catalog, spec
+from egalitarian.lab.config.spec import Method, Optim
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
+from egalitarian.lab.training.capture import Eager, Recorded, why_eager
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.stepper import Stepper
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = ["task.modulus=11", "model.width=32", "training.batch=16", "training.precision=float64"]

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab.models import CNN
-from egalitarian.lab.models.pooling import has_kernels, pooled
-from egalitarian.lab.tasks import CIFAR10
+from egalitarian.lab.problems.models import CNN
+from egalitarian.lab.problems.models.pooling import has_kernels, pooled
+from egalitarian.lab.problems.tasks import CIFAR10
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 

@@ -1,6 +1,6 @@
 """The pages as the tests read them: code blocks, command lines, links and anchors, and how much prose there is.
 
-`python tests/documents.py [PAGE...]` prints the prose statistics of pages.
+`python tests/helpers/documents.py [PAGE...]` prints the prose statistics of pages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 SHELL = ("", "sh", "bash", "console", "shell")
 """Languages of blocks whose lines may be commands; no language counts as one."""
@@ -46,7 +46,7 @@ class Block(NamedTuple):
     line: int
     """Of the page, counted from 1: where the code begins."""
     marked: str
-    """What the comment above it says: `tests/lab/test_docs.py: majority.py`; empty without one."""
+    """What the comment above it says: `tests/contracts/test_docs.py: majority.py`; empty without one."""
     span: tuple[int, int]
     """Of the page's characters, with its fences."""
 

@@ -69,7 +69,7 @@ def serve() -> None:
     torch.set_num_threads(1)
     import small
 
-    from egalitarian.lab.environment import environment
+    from egalitarian.lab.runs.environment import environment
 
     environment(small.CPU)  # once here, not in every trainer: what is looked up, and torch's optimizers' imports
     small.together(small.groks(), "egd", [0])
@@ -88,7 +88,7 @@ def serve() -> None:
 def work(job: dict[str, Any]) -> int:
     from small import groks, run
 
-    from egalitarian.lab import sweep
+    from egalitarian.lab.runs import sweep
 
     try:
         sweep.SAVE_EVERY = job.get("save_every", 0.0)

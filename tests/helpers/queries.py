@@ -1,4 +1,6 @@
-"""Numbers on a page held to the files they come from: tests/numbers/PAGE.toml has the page's lines with queries in braces.
+"""Numbers on a page held to the files they come from: lines of a page with queries in braces.
+
+tests/contracts/numbers/PAGE.toml holds the lines.
 
     {run EXPERIMENT METHOD WORD...}          results/summary.csv: `113 (108-122)`, median (smallest-largest) of its seeds
     {provisional EXPERIMENT METHOD WORD...}  the same of results/provisional/summary.csv
@@ -47,9 +49,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from documents import LINK, without_code
-from egalitarian.lab import catalog
-from egalitarian.lab.report.gather import Summary
-from egalitarian.lab.report.statistics import estimate
+
+from egalitarian.lab.analysis.gather import Summary
+from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.config import catalog
 from egalitarian.lab.report.toy import ToyReport
 from egalitarian.lab.theory.claim import ToyClaim, summarize
 from egalitarian.lab.tuning.table import rows as tuned_rows
@@ -513,7 +516,7 @@ def normalise(text: str) -> Normal:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A file of tests/numbers."""
+    """A file of tests/contracts/numbers."""
 
     file: Path
     page: Path

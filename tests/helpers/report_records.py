@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from egalitarian.lab import catalog
-from egalitarian.lab.measure import SKETCH, encode, is_snapshot
-from egalitarian.lab.spec import Experiment, Run
-from egalitarian.lab.store import Record, Store, Stored
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment, Run
+from egalitarian.lab.runs.store import Record, Store, Stored
+from egalitarian.lab.training.metrics import SKETCH, encode, is_snapshot
 
 HERE = {
     "when": "2026-01-02T03:04:05+00:00",

@@ -11,14 +11,15 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from egalitarian.lab import catalog
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.progress import Progress, Stop
-from egalitarian.lab.spec import Experiment, LowRankPolar, Method
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
-from egalitarian.lab.train import Record, train
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment, LowRankPolar, Method
+from egalitarian.lab.problems.tasks import stream
+from egalitarian.lab.runs.progress import Progress, Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.loop import Record, train
+from egalitarian.lab.training.stepper import Stepper
 
 law = settings(max_examples=50, deadline=None, derandomize=True)
 CPU = torch.device("cpu")
@@ -133,3 +134,8 @@ def files(root: Path, leave_out: Iterable[str] = ("lock",)) -> dict[str, bytes]:
 def recorded(root: Path) -> dict[str, bytes]:
     """The records of every run below."""
     return {path.parent.name: path.read_bytes() for path in sorted(root.rglob("records.jsonl"))}
+
+
+def gradients(outputs: Tensor, parameters: dict[str, Tensor]) -> list[Tensor]:
+    weights = torch.randn(outputs.shape, generator=stream(0, "weights"), dtype=outputs.dtype)
+    return list(torch.autograd.grad((outputs * weights).sum(), list(parameters.values())))

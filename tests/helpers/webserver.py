@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from egalitarian.lab.datasets.download import Patience
-from egalitarian.lab.datasets.fetch import fetch
-from egalitarian.lab.datasets.files import Archive, DataFile, Dataset
+from egalitarian.lab.problems.datasets.download import Patience
+from egalitarian.lab.problems.datasets.fetch import fetch
+from egalitarian.lab.problems.datasets.files import Archive, DataFile, Dataset
 
 Behaviour = Callable[["Handler", bytes], None]
 HASTE = Patience(timeout=20, tries=3, pause=0.0)

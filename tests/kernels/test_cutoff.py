@@ -9,8 +9,8 @@ from spectra import BY_VALUES, DTYPES, HALF, decades, from_spectrum, gaussian, r
 from torch import Tensor
 
 from egalitarian import Polar, equalize_, matrices, normalize, polar, polar_lowrank, spectrum
-from egalitarian.kernels import RTOL, choose_method, natural
-from egalitarian.transforms import Site
+from egalitarian.kernels.polar import RTOL, choose_method, natural
+from egalitarian.transforms.matrix import Site
 
 Kernel = Callable[[Tensor], Tensor]
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from spectra import DTYPES, decades, distance, from_spectrum, gaussian, generator, law, seeds, singular_values
 from torch import Tensor
 
-from egalitarian import kernels, polar_lowrank, sketches
+from egalitarian import polar_lowrank
+from egalitarian.kernels import polar as kernels
+from egalitarian.transforms import sketches
 
 CPU = torch.device("cpu")
 SLOW = 1 / torch.arange(1, 41, dtype=torch.float64)

@@ -29,8 +29,9 @@ from spectra import (
 )
 from torch import Tensor
 
-from egalitarian import explain, polar, ways
-from egalitarian.kernels import RTOL
+from egalitarian import explain, polar
+from egalitarian.kernels import eigh as ways
+from egalitarian.kernels.polar import RTOL
 
 ROUNDING = 1e-14
 """Of the float64 arithmetic that measures an error."""

@@ -10,10 +10,11 @@ from spectra import BY_VALUES, decades, distance, from_spectrum, gaussian, law, 
 from torch import Tensor
 from torch.func import vmap
 
-from egalitarian import Polar, explain, polar, products
-from egalitarian.choice import choose_method
-from egalitarian.minimax import Coefficients, best_quintic, quintics, rationals
-from egalitarian.products import fast_quintics
+from egalitarian import Polar, explain, polar
+from egalitarian.kernels import polynomial as products
+from egalitarian.kernels.coefficients import Coefficients, best_quintic, quintics, rationals
+from egalitarian.kernels.polynomial import fast_quintics
+from egalitarian.kernels.route import choose_method
 
 CUDA = torch.device("cuda")
 
@@ -147,7 +148,7 @@ def test_explain_says_what_polar_does(options: dict[str, object], said: str) -> 
 
 def test_the_rule_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for fast, large in ((True, "products"), (False, "eigh")):
-        monkeypatch.setattr("egalitarian.choice.full_rate", lambda device, fast=fast: fast)
+        monkeypatch.setattr("egalitarian.kernels.route.full_rate", lambda device, fast=fast: fast)
         choose = {short: choose_method("auto", torch.float32, 1e-6, device=CUDA, short=short) for short in (194, 4096)}
         assert choose == {194: "products", 4096: large}
     assert choose_method("auto", torch.float32, 0.1, device=CUDA, short=9) == "eigh"

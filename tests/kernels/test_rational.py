@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from egalitarian import Polar, explain, polar
-from egalitarian.choice import FAST_CUT, choose_method
-from egalitarian.gram import gram, upper_gram
-from egalitarian.inverses import OFF, polar_by_inverses, steps_down_to
-from egalitarian.minimax import LastStep, best_last_step
+from egalitarian.kernels.coefficients import LastStep, best_last_step
+from egalitarian.kernels.gram import gram, upper_gram
+from egalitarian.kernels.rational import OFF, polar_by_inverses, steps_down_to
+from egalitarian.kernels.route import FAST_CUT, choose_method
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pictures import write_cifar, write_mnist
 
-from egalitarian.lab.tasks import images
+from egalitarian.lab.problems.tasks import images
 
 
 @pytest.fixture

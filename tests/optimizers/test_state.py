@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from toy import loss_of, network, same, train
 
 import egalitarian as eg
-from egalitarian.buckets import SHARED_ENTRIES
+from egalitarian.apply.batch import SHARED_ENTRIES
 
 CHAINS: dict[str, Any] = {
     "polar": eg.Polar(),

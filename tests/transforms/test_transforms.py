@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from toy import loss_of, network
 
 import egalitarian as eg
-from egalitarian.sketches import sketch_seed
-from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Site
+from egalitarian.transforms.matrix import ElementwiseTransform, MatrixTransform, Site
+from egalitarian.transforms.sketches import sketch_seed
 
 TABLE: dict[str, Any] = {
     "Polar": eg.Polar(),

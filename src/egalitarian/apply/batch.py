@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from egalitarian.plan import Entry
+from egalitarian.select.plan import Entry
 
 Gradient = tuple[Entry, Tensor]
 

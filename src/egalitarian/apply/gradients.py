@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from egalitarian.buckets import Gradient, side_by_side
-from egalitarian.kernels import RTOL, Precision
-from egalitarian.passage import Passage, choose, elements_to_keep, in_scope, start, through_chain
-from egalitarian.plan import Entry, Plan
-from egalitarian.transforms import (
+from egalitarian.apply.batch import Gradient, side_by_side
+from egalitarian.apply.passage import Passage, choose, elements_to_keep, in_scope, start, through_chain
+from egalitarian.kernels.polar import RTOL, Precision
+from egalitarian.select.plan import Entry, Plan
+from egalitarian.transforms.matrix import (
     ElementwiseTransform,
     MatrixTransform,
     Memory,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from egalitarian.buckets import fit, joined, parted
-from egalitarian.kernels import Precision, largest_entry
-from egalitarian.plan import Entry, Target
-from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory, Site, Transform, beside
+from egalitarian.apply.batch import fit, joined, parted
+from egalitarian.kernels.polar import Precision, largest_entry
+from egalitarian.select.plan import Entry, Target
+from egalitarian.transforms.matrix import ElementwiseTransform, MatrixTransform, Memory, Site, Transform, beside
 
 
 @dataclass(eq=False)

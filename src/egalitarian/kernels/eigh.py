@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.choice import ALONE, FAST_RTOL, Method, Mode, traced
-from egalitarian.gram import gram, upper_gram
-from egalitarian.products import LARGE, fast_polar_by_products, polar_by_products
-from egalitarian.sketches import gaussian
+from egalitarian.kernels.gram import gram, upper_gram
+from egalitarian.kernels.polynomial import LARGE, fast_polar_by_products, polar_by_products
+from egalitarian.kernels.route import ALONE, FAST_RTOL, Method, Mode, traced
+from egalitarian.transforms.sketches import gaussian
 
 STRONG = 0.05
 """Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""

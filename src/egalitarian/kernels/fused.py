@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from egalitarian.choice import traced
+from egalitarian.kernels.route import traced
 
 MOST = 64
 """The largest matrix that one block is faster at (benchmarks/resident.py: 10 times at 4, 6 at 32, 1.3 to 1.9 at 64)."""
@@ -34,7 +34,7 @@ def inverse_root(K: Tensor, cut: float, steps: Steps, *, sharp: bool) -> Tensor:
 
 
 def _launched(K: Tensor, cut: float, table: Tensor, sharp: bool) -> Tensor:
-    from egalitarian.resident_triton import inverse_root_kernel
+    from egalitarian.kernels.triton_kernels import inverse_root_kernel
 
     flat = K.reshape(-1, *K.shape[-2:]).contiguous()
     Z = torch.empty_like(flat)

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_integer, check_number, check_share
-from egalitarian.choice import (
+from egalitarian.kernels.eigh import WAYS, above_cut, may_be_float32, may_look, recombine
+from egalitarian.kernels.polynomial import LARGE, lowrank_by_products
+from egalitarian.kernels.rational import polar_by_inverses
+from egalitarian.kernels.route import (
     ALONE,
     COARSE,
     FAST_RTOL,
@@ -27,10 +30,7 @@ from egalitarian.choice import (
     full_rate,
     mode_of,
 )
-from egalitarian.inverses import polar_by_inverses
-from egalitarian.products import LARGE, lowrank_by_products
-from egalitarian.sketches import gaussian
-from egalitarian.ways import WAYS, above_cut, may_be_float32, may_look, recombine
+from egalitarian.transforms.sketches import gaussian
 
 Precision = torch.dtype | Literal["tf32"]
 
@@ -70,7 +70,7 @@ def polar(
         precision: `"exact"` is at least as accurate as a float32 SVD. `"fast"` has a root mean square error of at most
             1e-2 over the directions above 1e-3 of the largest. Weaker directions may come out weaker than 1. In some cases
             fast runs an exact algorithm: see `docs/method.md#exact-and-fast`.
-        rtol: the relative cut-off, in [0, 1). None takes it from G's dtype (`egalitarian.kernels.RTOL`). Under autocast
+        rtol: the relative cut-off, in [0, 1). None takes it from G's dtype (`egalitarian.kernels.polar.RTOL`). Under autocast
             that dtype is not the precision of the gradient: see `Polar(compute=...)`.
         floor: an *absolute* lower bound on the singular values, for reproduction only; the authors use 1e-6. Directions
             with s < `floor` come out as s / floor instead of 1, so the result depends on the scale of G.

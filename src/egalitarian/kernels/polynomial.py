@@ -23,8 +23,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from egalitarian.minimax import LAST, Coefficients, narrowing, quintics, rationals
-from egalitarian.resident import fits_a_block, inverse_root
+from egalitarian.kernels.coefficients import LAST, Coefficients, narrowing, quintics, rationals
+from egalitarian.kernels.fused import fits_a_block, inverse_root
 
 TOLERANCE = 2e-3
 """How near to 1 the inverse root must bring what the last quintic is to finish."""

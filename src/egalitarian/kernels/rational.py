@@ -21,10 +21,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.gram import gram
-from egalitarian.minimax import best_last_step, rationals
-from egalitarian.products import FAST_LOW
-from egalitarian.sketches import gaussian
+from egalitarian.kernels.coefficients import best_last_step, rationals
+from egalitarian.kernels.gram import gram
+from egalitarian.kernels.polynomial import FAST_LOW
+from egalitarian.transforms.sketches import gaussian
 
 OFF = 9.8e-3
 """How far from 1 the two steps may leave a direction; they err to both sides alike, so the mean is 0.7 of that."""

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from egalitarian.apply import Settings, State, check_chain, initial_memory, transform_gradients
+from egalitarian.apply.gradients import Settings, State, check_chain, initial_memory, transform_gradients
 from egalitarian.checks import check_integer, check_mapping, check_number
-from egalitarian.host import planned, reduce_with_warning, unwrapped
-from egalitarian.kernels import Precision
-from egalitarian.optim import EGD, refuse_differentiable
-from egalitarian.plan import Entry, Plan, annotate
-from egalitarian.roster import Group, Roster
+from egalitarian.kernels.polar import Precision
+from egalitarian.optimizers.egd import EGD, refuse_differentiable
+from egalitarian.optimizers.engine import Group, Roster
+from egalitarian.optimizers.host import planned, reduce_with_warning, unwrapped
+from egalitarian.optimizers.until import Switch, Until
+from egalitarian.optimizers.watch import Watch, is_inner_step, who_is_stepping
+from egalitarian.select.plan import Entry, Plan, annotate
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
-from egalitarian.until import Switch, Until
-from egalitarian.watch import Watch, is_inner_step, who_is_stepping
+from egalitarian.transforms.matrix import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
 OnNonfinite = Literal["keep", "raise"]
 

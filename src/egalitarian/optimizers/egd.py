@@ -11,12 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.apply import Settings, State, all_active, check_chain, gradient_dtype, initial_memory, transform_gradients
+from egalitarian.apply.gradients import (
+    Settings,
+    State,
+    all_active,
+    check_chain,
+    gradient_dtype,
+    initial_memory,
+    transform_gradients,
+)
 from egalitarian.checks import check_bool, check_number
-from egalitarian.plan import Entry, Plan, PlannedGroups, PlannedParameters, whole
-from egalitarian.roster import Group, Roster
-from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
-from egalitarian.watch import Watch, who_is_stepping
+from egalitarian.optimizers.engine import Group, Roster
+from egalitarian.optimizers.watch import Watch, who_is_stepping
+from egalitarian.select.plan import Entry, Plan, PlannedGroups, PlannedParameters, whole
+from egalitarian.transforms.matrix import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks' wrapper: EGD's own step has one
 _OURS = "egd."

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from egalitarian.plan import Entry
+from egalitarian.select.plan import Entry
 
 Group = dict[str, Any]
 

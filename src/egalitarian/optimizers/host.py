@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from egalitarian.apply import check_chain
-from egalitarian.plan import Plan, annotate
-from egalitarian.select import matrices, survey
-from egalitarian.transforms import MatrixTransform, Transform, uses_matrices
-from egalitarian.until import Until
+from egalitarian.apply.gradients import check_chain
+from egalitarian.optimizers.until import Until
+from egalitarian.select.matrices import matrices, survey
+from egalitarian.select.plan import Plan, annotate
+from egalitarian.transforms.matrix import MatrixTransform, Transform, uses_matrices
 
 
 def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch.optim import Optimizer
 
-from egalitarian.plan import Entry
+from egalitarian.select.plan import Entry
 
 _DEPTH = 32
 _HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch wraps every class's step in this

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from egalitarian.checks import check_mapping
-from egalitarian.plan import Entry, Plan, Target
-from egalitarian.selectors import Listed, Selector, as_selectors, chosen, last_layer, listing, matched, matching
+from egalitarian.select.patterns import Listed, Selector, as_selectors, chosen, last_layer, listing, matched, matching
+from egalitarian.select.plan import Entry, Plan, Target
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number
-from egalitarian.plan import Plan
-from egalitarian.transforms import ElementwiseTransform, Memory, beside
+from egalitarian.select.plan import Plan
+from egalitarian.transforms.matrix import ElementwiseTransform, Memory, beside
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number, check_share
-from egalitarian.choice import Method, Mode, choose_method
-from egalitarian.kernels import RTOL, Precision, natural, normalize, polar, polar_lowrank
-from egalitarian.plan import Plan
-from egalitarian.sketches import Place, sketch_for
+from egalitarian.kernels.polar import RTOL, Precision, natural, normalize, polar, polar_lowrank
+from egalitarian.kernels.route import Method, Mode, choose_method
+from egalitarian.select.plan import Plan
+from egalitarian.transforms.sketches import Place, sketch_for
 
 Memory = dict[str, Tensor]
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 from report_records import write_run
 
-from egalitarian.lab import catalog
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.report.accuracies import Accuracy, final_accuracy, mean_train_accuracy
-from egalitarian.lab.report.check import Verdict, check
-from egalitarian.lab.report.gather import Gathered, Summary, gather
-from egalitarian.lab.report.judging import judge_final, judge_mean, judge_reached
+from egalitarian.lab.analysis.accuracies import Accuracy, final_accuracy, mean_train_accuracy
+from egalitarian.lab.analysis.gather import Gathered, Summary, gather
+from egalitarian.lab.analysis.judging import judge_final, judge_mean, judge_reached
+from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.analysis.verdicts import Verdict, check
+from egalitarian.lab.config import catalog
 from egalitarian.lab.report.render import Table
-from egalitarian.lab.report.statistics import estimate
-from egalitarian.lab.report.tables import build
+from egalitarian.lab.report.tables.epochs import build
 from egalitarian.lab.report.write import contents_for, write_report
-from egalitarian.lab.store import Store
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.training.ensemble import Ensemble
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from report_records import write_run
 
-from egalitarian.lab.report.counts import Count, mean, ratio
-from egalitarian.lab.report.gather import Summary, gather
-from egalitarian.lab.report.reading import PER_DECADE, is_kept
-from egalitarian.lab.report.rows import cost_of, seconds_of
-from egalitarian.lab.report.statistics import estimate, median_and_range
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.store import Store
+from egalitarian.lab.analysis.counts import Count, mean, ratio
+from egalitarian.lab.analysis.gather import Summary, gather
+from egalitarian.lab.analysis.reading import PER_DECADE, is_kept
+from egalitarian.lab.analysis.rows import cost_of, seconds_of
+from egalitarian.lab.analysis.statistics import estimate, median_and_range
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.runs.store import Store
 
 
 def a_seed(crossed: int | None, bound: int = 1000, state: str = "") -> Summary:
@@ -80,7 +80,7 @@ def test_median_and_range_for_any_room(seeds: list[tuple[int | None, int]], word
 
 
 def test_counting_seeds_needs_no_pandas() -> None:
-    code = "import sys, egalitarian.lab.report.statistics; print('pandas' in sys.modules, 'matplotlib' in sys.modules)"
+    code = "import sys, egalitarian.lab.analysis.statistics; print('pandas' in sys.modules, 'matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 

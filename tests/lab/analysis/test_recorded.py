@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from report_records import write_run
 
-from egalitarian.lab import catalog
-from egalitarian.lab.cli import main
-from egalitarian.lab.report import recorded
-from egalitarian.lab.report.check import check, to_record
-from egalitarian.lab.report.contents import load_contents
-from egalitarian.lab.report.judging import anchor
-from egalitarian.lab.report.recorded import Entry, Record, Says, load_record
-from egalitarian.lab.settings import SpecError, read
-from egalitarian.lab.store import Store
+from egalitarian.lab.analysis import recorded
+from egalitarian.lab.analysis.judging import anchor
+from egalitarian.lab.analysis.recorded import Entry, Record, Says, load_record
+from egalitarian.lab.analysis.verdicts import check, to_record
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.contents import load_contents
+from egalitarian.lab.config.schema import SpecError, read
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.runs.store import Store
 
-ERRATA = Path(__file__).parent.parent.parent / "docs" / "errata.md"
+ERRATA = Path(__file__).parents[3] / "docs" / "errata.md"
 
 
 def on_record(verdict: Says, why: str = "") -> Record:
@@ -74,7 +74,7 @@ def test_the_command_ends_with_1_on_a_contradiction(
     command = ["check", "addition-97", "--runs", str(inside.root)]
     assert main(command) == 0, "as it is on record"
     assert main([*command, "--strict"]) == 1, "others are not run"
-    monkeypatch.setattr("egalitarian.lab.report.check.load_record", lambda: on_record("outside"))
+    monkeypatch.setattr("egalitarian.lab.analysis.verdicts.load_record", lambda: on_record("outside"))
     capsys.readouterr()
     assert main(command) == 1
     out = " ".join(capsys.readouterr().out.split())

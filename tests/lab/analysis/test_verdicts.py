@@ -10,14 +10,14 @@ import pytest
 from report_records import write_run
 from rich.console import Console
 
-from egalitarian.lab import catalog
-from egalitarian.lab.report.check import Verdict, check, in_words, tally
-from egalitarian.lab.report.counts import Count
-from egalitarian.lab.report.gather import Summary, gather
-from egalitarian.lab.report.judging import anchor, excused, judge_reached, place
-from egalitarian.lab.report.statistics import Estimate, estimate
-from egalitarian.lab.shows_reports import say_verdicts
-from egalitarian.lab.store import Store
+from egalitarian.lab.analysis.counts import Count
+from egalitarian.lab.analysis.gather import Summary, gather
+from egalitarian.lab.analysis.judging import anchor, excused, judge_reached, place
+from egalitarian.lab.analysis.statistics import Estimate, estimate
+from egalitarian.lab.analysis.verdicts import Verdict, check, in_words, tally
+from egalitarian.lab.config import catalog
+from egalitarian.lab.console.reports import say_verdicts
+from egalitarian.lab.runs.store import Store
 
 NINE = [f"{kind}-{p}" for kind in ("addition", "multiplication") for p in (79, 97, 127)] + [
     "parity-2",
@@ -147,7 +147,7 @@ def test_one_run_per_cell_excuses_only_a_never_beside_seeds_that_pass() -> None:
 
 
 def test_every_erratum_is_a_heading_of_the_errata() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "errata.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "errata.md").read_text()
     for name in catalog.names():
         for claim in catalog.load(name).claims.values():
             assert not claim.erratum or f"### {claim.erratum}\n" in page

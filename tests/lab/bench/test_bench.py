@@ -10,18 +10,18 @@ import pytest
 import torch
 from small import CPU, groks, small, together
 
-from egalitarian.lab import catalog
 from egalitarian.lab.bench import experiments, gpt, kernels, loop, measured, steps, timing
 from egalitarian.lab.bench.measured import THEMES, chosen, measure_theme
 from egalitarian.lab.bench.theme import Row, Setup, figures
-from egalitarian.lab.cli import main
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.progress import Stop
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Polar, Run
-from egalitarian.lab.steps import Eager
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Polar, Run
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
+from egalitarian.lab.training.capture import Eager
+from egalitarian.lab.training.stepper import Stepper
 
 QUICK = Setup(CPU, quick=True)
 

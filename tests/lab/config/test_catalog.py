@@ -15,15 +15,15 @@ import torch
 from small import small
 
 import egalitarian.lab
-from egalitarian.lab import catalog, spec
-from egalitarian.lab.settings import Kind, Settings, SpecError
-from egalitarian.lab.spec import Experiment, Method, Optim, Run
+from egalitarian.lab.config import catalog, spec
+from egalitarian.lab.config.schema import Kind, Settings, SpecError
+from egalitarian.lab.config.spec import Experiment, Method, Optim, Run
 
 LAB = Path(egalitarian.lab.__file__).parent
 OF_THE_PAPER = {"column-norm": "row-norm"}
 """The paper's names in its tables, and ours."""
 TABLES = json.loads(
-    (Path(__file__).parent / "data" / "tables.json").read_text(),
+    (Path(__file__).parents[2] / "data" / "tables.json").read_text(),
     object_hook=lambda table: {OF_THE_PAPER.get(name, name): row for name, row in table.items()},
 )
 TEXT_READ_LITERALLY = ("addition-97-decay-after", "parity-2-hinge", "parity-3-hinge", "parity-4-hinge")
@@ -490,8 +490,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from egalitarian.lab.settings import setting
-from egalitarian.lab.tasks import Data, Split, Task, stream
+from egalitarian.lab.config.schema import setting
+from egalitarian.lab.problems.tasks import Data, Split, Task, stream
 
 
 @dataclass(frozen=True, kw_only=True)

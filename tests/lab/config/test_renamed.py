@@ -11,23 +11,23 @@ import pytest
 import torch
 from report_records import write_run
 from small import CPU, groks
-from test_tuning_runs import begun
+from tuned_entries import begun
 
 import egalitarian as eg
-from egalitarian.lab import catalog, renamed
-from egalitarian.lab.cli import main
-from egalitarian.lab.order import Order, Plan
-from egalitarian.lab.progress import Silent, Stop
-from egalitarian.lab.report.gather import gather
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Run, Transform
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
+from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.config import catalog, renamed
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Run, Transform
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.runs.progress import Silent, Stop
+from egalitarian.lab.runs.request import Order, Plan
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
 from egalitarian.lab.tuning.files import all_results
 from egalitarian.lab.tuning.plan import load_plan
 from egalitarian.lab.tuning.results import Results
 
-IDS = json.loads((Path(__file__).parent / "data" / "run-ids.json").read_text())
+IDS = json.loads((Path(__file__).parents[2] / "data" / "run-ids.json").read_text())
 """Of seed 0, as the last version with the old names computed them."""
 PLAN = load_plan()
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from egalitarian.lab import catalog
-from egalitarian.lab.cli import main
-from egalitarian.lab.textplot import text_plot
+from egalitarian.lab.config import catalog
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.console.textplot import text_plot
 
 SMALL = ["--set", "task.modulus=7", "--set", "model.width=16", "--set", "training.batch=8"]
 Outcome = tuple[int, str, str]
 TASK = """
 from dataclasses import dataclass
 import torch
-from egalitarian.lab.tasks import Data, Split, Task, stream
+from egalitarian.lab.problems.tasks import Data, Split, Task, stream
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(Task, kind="mine"):

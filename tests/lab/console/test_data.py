@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from webserver import Loopback, cuts, refuses, serve_cifar, serve_mnist
 
-from egalitarian.lab import shelf
-from egalitarian.lab.cli import main
-from egalitarian.lab.datasets.official import DATASETS
+from egalitarian.lab.console import data as shelf
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.problems.datasets.official import DATASETS
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from egalitarian.lab import catalog
-from egalitarian.lab.durations import about, load_durations
+from egalitarian.lab.config import catalog
+from egalitarian.lab.console.durations import about, load_durations
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 NAMES = (*catalog.names(), *catalog.beyond())
 
 

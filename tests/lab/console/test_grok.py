@@ -11,15 +11,17 @@ import torch
 from matplotlib.figure import Figure
 from small import CPU, groks
 
-from egalitarian.lab import catalog, grok, shows
-from egalitarian.lab.cli import main
-from egalitarian.lab.grok import Shown
-from egalitarian.lab.picture import chance, draw_grok, title
-from egalitarian.lab.progress import Progress, Silent, Stop
-from egalitarian.lab.report.counts import Count
-from egalitarian.lab.shows import Result
-from egalitarian.lab.spec import Experiment, Run
-from egalitarian.lab.store import Store
+from egalitarian.lab.analysis.counts import Count
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment, Run
+from egalitarian.lab.console import grok
+from egalitarian.lab.console import tables as shows
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.console.grok import Shown
+from egalitarian.lab.console.picture import chance, draw_grok, title
+from egalitarian.lab.console.tables import Result
+from egalitarian.lab.runs.progress import Progress, Silent, Stop
+from egalitarian.lab.runs.store import Store
 
 ADDITION = catalog.load("addition-97")
 SMALL = ["--set", "task.modulus=7", "--set", "model.width=16", "--set", "training.batch=8"]

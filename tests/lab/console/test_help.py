@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from egalitarian.lab.cli import app, main
+from egalitarian.lab.console.cli import app, main
 
 WIDTH = 80
 COMMANDS = ["", *(command.name or command.callback.__name__ for command in app.registered_commands if command.callback)]

@@ -15,11 +15,11 @@ import pytest
 import typer
 from rich.console import Console
 
-from egalitarian.lab import choices
-from egalitarian.lab.cli import main, side_by_side
-from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
-from egalitarian.lab.order import spelled
-from egalitarian.lab.progress import Interrupted
+from egalitarian.lab.console import options as choices
+from egalitarian.lab.console.cli import main, side_by_side
+from egalitarian.lab.executors.local import STOPPED, TIME_OVER, Jobs
+from egalitarian.lab.runs.progress import Interrupted
+from egalitarian.lab.runs.request import spelled
 
 SMALL = ["--set=task.modulus=7", "--set=model.width=8", "--set=training.batch=8", "--seeds=0-1", "--device=cpu"]
 
@@ -226,6 +226,6 @@ def test_what_cannot_be_tuned_is_told_before(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_ctrl_c_before_the_training_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with patch("egalitarian.lab.order.rehearse", side_effect=KeyboardInterrupt):
+    with patch("egalitarian.lab.runs.request.rehearse", side_effect=KeyboardInterrupt):
         assert main(["run", "addition-97", "-m", "egd", *SMALL, "--runs", str(tmp_path)]) == 130
     assert capsys.readouterr().err.startswith("Stopped at once.")

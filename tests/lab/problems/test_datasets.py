@@ -11,12 +11,12 @@ import pytest
 import torch
 from webserver import cifar_batches, described, idx, mnist_files, published
 
-from egalitarian.lab.datasets import files
-from egalitarian.lab.datasets.cifar10 import cifar10, cifar10_test, read_batch
-from egalitarian.lab.datasets.files import DataError, Dataset, default_folder, inspect
-from egalitarian.lab.datasets.images import Images, checked
-from egalitarian.lab.datasets.mnist import mnist, read_idx
-from egalitarian.lab.datasets.official import CIFAR_10, DATASETS, MNIST
+from egalitarian.lab.problems.datasets import files
+from egalitarian.lab.problems.datasets.cifar10 import cifar10, cifar10_test, read_batch
+from egalitarian.lab.problems.datasets.files import DataError, Dataset, default_folder, inspect
+from egalitarian.lab.problems.datasets.images import Images, checked
+from egalitarian.lab.problems.datasets.mnist import mnist, read_idx
+from egalitarian.lab.problems.datasets.official import CIFAR_10, DATASETS, MNIST
 
 REAL = Path(os.environ.get("EGALITARIAN_DATA", "/nowhere"))
 needs_real_data = pytest.mark.skipif(not REAL.is_dir(), reason="needs the real data: EGALITARIAN_DATA")

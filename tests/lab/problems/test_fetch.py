@@ -37,12 +37,12 @@ from webserver import (
     tar_of,
 )
 
-from egalitarian.lab.datasets import unpack
-from egalitarian.lab.datasets.cifar10 import cifar10_test
-from egalitarian.lab.datasets.download import Patience
-from egalitarian.lab.datasets.fetch import fetch
-from egalitarian.lab.datasets.files import DataError, Dataset, inspect
-from egalitarian.lab.datasets.mnist import mnist
+from egalitarian.lab.problems.datasets import unpack
+from egalitarian.lab.problems.datasets.cifar10 import cifar10_test
+from egalitarian.lab.problems.datasets.download import Patience
+from egalitarian.lab.problems.datasets.fetch import fetch
+from egalitarian.lab.problems.datasets.files import DataError, Dataset, inspect
+from egalitarian.lab.problems.datasets.mnist import mnist
 
 TAR = "/cifar.tar.gz"
 PART = "cifar-10-binary.tar.gz.part"
@@ -426,7 +426,7 @@ def test_a_disk_that_fills_while_unpacking_keeps_the_download(server: Loopback, 
 def processes() -> multiprocessing.context.ForkServerContext:
     """Forks of a process that has imported torch once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["egalitarian.lab.datasets.fetch"])
+    context.set_forkserver_preload(["egalitarian.lab.problems.datasets.fetch"])
     return context
 
 

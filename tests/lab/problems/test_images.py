@@ -10,11 +10,11 @@ import torch
 from pictures import TEST, TRAIN, pictures
 from small import CPU, DOUBLE, distance, run, small, states
 
-from egalitarian.lab import catalog
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.progress import Stop
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.tasks import CIFAR10, MNIST, ShuffledCIFAR10, images
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.problems.tasks import CIFAR10, MNIST, ShuffledCIFAR10, images
+from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.training.ensemble import Ensemble
 
 SHUFFLED: dict[str, Any] = {"train_size": 24, "test_size": 10, "shuffles": 3, "epochs": 20}
 ROUNDING = 1e-9  # float64, through a few steps of optimizers that divide by small numbers

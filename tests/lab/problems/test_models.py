@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small import MODULAR, law
+from small import MODULAR, gradients, law
 from torch import Tensor, nn
 
-from egalitarian.lab import catalog
-from egalitarian.lab.models import MLP, Model, add_columns, initial
-from egalitarian.lab.tasks import Modular, Parity, stream
+from egalitarian.lab.config import catalog
+from egalitarian.lab.problems.models import MLP, Model, add_columns, initial
+from egalitarian.lab.problems.tasks import Modular, Parity, stream
 
 SEEDS, POINTS = 3, 9
 TOLERANCE = 1e-13  # float64: sums of some 20 products of order 1, each exact to 1e-16
@@ -25,11 +25,6 @@ def stacked(mlp: MLP, task: Any, seeds: int = SEEDS, dtype: torch.dtype = torch.
     stacks = {name: torch.stack([start[name] for start in starts]).to(dtype) for name in starts[0]}
     stacks["hidden.bias"] += torch.randn(stacks["hidden.bias"].shape, generator=stream(0, "bias"), dtype=dtype)
     return {name: stack.requires_grad_() for name, stack in stacks.items()}
-
-
-def gradients(outputs: Tensor, parameters: dict[str, Tensor]) -> list[Tensor]:
-    weights = torch.randn(outputs.shape, generator=stream(0, "weights"), dtype=outputs.dtype)
-    return list(torch.autograd.grad((outputs * weights).sum(), list(parameters.values())))
 
 
 def assert_same(one: Tensor, other: Tensor) -> None:

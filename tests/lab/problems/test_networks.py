@@ -10,12 +10,12 @@ from typing import ClassVar, NamedTuple
 
 import pytest
 import torch
-from test_models import gradients
+from small import gradients
 from torch import Tensor, nn
 
-from egalitarian.lab.models import CNN, MLP, Layers, Model, Transformer
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.tasks import CIFAR10, MNIST, Data, Modular, ModularSequence, Parity, Task, stream
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.problems.models import CNN, MLP, Layers, Model, Transformer
+from egalitarian.lab.problems.tasks import CIFAR10, MNIST, Data, Modular, ModularSequence, Parity, Task, stream
 
 SEEDS, POINTS = 3, 5
 TOLERANCE = 1e-10

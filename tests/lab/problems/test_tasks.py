@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from small import law
 from torch import Tensor
 
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.tasks import Modular, ModularSequence, Parity, Task, is_prime, stream
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.problems.tasks import Modular, ModularSequence, Parity, Task, is_prime, stream
 
 PRIMES = [2, 3, 5, 7, 11, 13, 31, 97]
 seeds = st.integers(0, 2**31)

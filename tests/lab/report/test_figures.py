@@ -18,21 +18,21 @@ from matplotlib.lines import Line2D
 from PIL import Image
 from report_records import SPECTRUM, write_run
 
-from egalitarian.lab import catalog
-from egalitarian.lab.measure import is_snapshot
-from egalitarian.lab.report.contents import changing, load_contents
-from egalitarian.lab.report.curves import draw_curves
-from egalitarian.lab.report.distances import draw_distances
-from egalitarian.lab.report.gather import Gathered, gather
-from egalitarian.lab.report.learning import draw_learning
-from egalitarian.lab.report.lines import LOOKS, band, legend, look, sparse
-from egalitarian.lab.report.reading import is_kept
-from egalitarian.lab.report.shuffles import by_optimizer, draw_shuffles
-from egalitarian.lab.report.slim import slim
-from egalitarian.lab.report.spectra import draw_spectra, fan
-from egalitarian.lab.report.style import save, styled
-from egalitarian.lab.report.trajectories import common_seed, draw_trajectories, project
-from egalitarian.lab.store import Store
+from egalitarian.lab.analysis.gather import Gathered, gather
+from egalitarian.lab.analysis.reading import is_kept
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.contents import changing, load_contents
+from egalitarian.lab.report.figures.curves import draw_curves
+from egalitarian.lab.report.figures.distances import draw_distances
+from egalitarian.lab.report.figures.learning import draw_learning
+from egalitarian.lab.report.figures.lines import LOOKS, band, legend, look, sparse
+from egalitarian.lab.report.figures.shuffles import by_optimizer, draw_shuffles
+from egalitarian.lab.report.figures.slim import slim
+from egalitarian.lab.report.figures.spectra import draw_spectra, fan
+from egalitarian.lab.report.figures.style import save, styled
+from egalitarian.lab.report.figures.trajectories import common_seed, draw_trajectories, project
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.training.metrics import is_snapshot
 
 DRAWN = (draw_curves, draw_spectra, draw_distances, draw_trajectories)
 METHODS = ("sgd", "egd", "egd-after")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from report_records import write_run
 
-from egalitarian.lab.report.check import check, judge
-from egalitarian.lab.report.contents import load_contents
-from egalitarian.lab.report.gather import gather
-from egalitarian.lab.report.recorded import Entry, Record
-from egalitarian.lab.report.sittings import Sitting, occupied, sittings_of
+from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.analysis.recorded import Entry, Record
+from egalitarian.lab.analysis.sittings import Sitting, occupied, sittings_of
+from egalitarian.lab.analysis.verdicts import check, judge
+from egalitarian.lab.config.contents import load_contents
 from egalitarian.lab.report.summary import Overview, overview, said_of_cost
 from egalitarian.lab.report.write import contents_for, write_report
-from egalitarian.lab.store import Store
+from egalitarian.lab.runs.store import Store
 
 
 def test_every_table_and_figure_of_the_paper_is_listed_by_its_number() -> None:

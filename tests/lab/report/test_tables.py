@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from report_records import write_run
 
-from egalitarian.lab import catalog
-from egalitarian.lab.report.check import check
-from egalitarian.lab.report.contents import Contents, Gain, load_contents
-from egalitarian.lab.report.gains import average_gain
-from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.analysis.gains import average_gain
+from egalitarian.lab.analysis.gather import Gathered, gather
+from egalitarian.lab.analysis.verdicts import check
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.contents import Contents, Gain, load_contents
 from egalitarian.lab.report.provenance import provenance
 from egalitarian.lab.report.render import Block, Table, escaped, latex, markdown, to_csv
-from egalitarian.lab.report.tables import build
+from egalitarian.lab.report.tables.epochs import build
 from egalitarian.lab.report.write import contents_for
-from egalitarian.lab.store import Store
+from egalitarian.lab.runs.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ import pytest
 from report_records import write_run
 
 import egalitarian.lab.report
-from egalitarian.lab.cli import main
+from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.console.cli import main
 from egalitarian.lab.report import write
-from egalitarian.lab.report.gather import gather
 from egalitarian.lab.report.render import Block, Table, latex, markdown
-from egalitarian.lab.report.tables import build
+from egalitarian.lab.report.tables.epochs import build
 from egalitarian.lab.report.write import SIGNED, ReportError, contents_for, write_report
-from egalitarian.lab.store import Store
+from egalitarian.lab.runs.store import Store
 
 
 @pytest.fixture(scope="module")

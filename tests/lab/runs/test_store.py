@@ -20,13 +20,13 @@ import torch
 from small import CPU, files, groks, recorded, run, small
 from torch import Tensor
 
-from egalitarian.lab import store as store_module
-from egalitarian.lab import sweep as sweep_module
-from egalitarian.lab.environment import environment
-from egalitarian.lab.progress import Stop
-from egalitarian.lab.report.gather import gather
-from egalitarian.lab.spec import Run
-from egalitarian.lab.store import Store, Stored, StoreError
+from egalitarian.lab.runs import store as store_module
+from egalitarian.lab.runs import sweep as sweep_module
+from egalitarian.lab.runs.environment import environment
+from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.config.spec import Run
+from egalitarian.lab.runs.store import Store, Stored, StoreError
 
 EXPERIMENT = groks()
 SEEDS = [6, 0]
@@ -176,7 +176,7 @@ def test_an_environment_names_no_person_machine_or_path() -> None:
     assert {"torch", "python", "egalitarian", "device", "hardware", "threads", "source", "commit"} <= said.keys()
     assert os.uname().nodename not in said.values()
     assert not any(str(value).startswith(("/", "~")) for value in said.values())
-    assert str(Path(__file__).parent.parent.parent) not in json.dumps(said)
+    assert str(Path(__file__).parents[3]) not in json.dumps(said)
 
 
 # damage

@@ -17,12 +17,13 @@ import torch
 from forked import INTERRUPTED, Trainers
 from small import CPU, DOUBLE, VARIANTS, files, groks, recorded, run, small
 
-from egalitarian.lab import catalog, sweep
-from egalitarian.lab.progress import Interrupted, Progress, Silent, Stop
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Run
-from egalitarian.lab.store import Store, StoreError, Writer
-from egalitarian.lab.train import Record
+from egalitarian.lab.config import catalog
+from egalitarian.lab.runs import sweep
+from egalitarian.lab.runs.progress import Interrupted, Progress, Silent, Stop
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment, Run
+from egalitarian.lab.runs.store import Store, StoreError, Writer
+from egalitarian.lab.training.loop import Record
 
 SEEDS = [6, 0, 1]
 """They pass the threshold at epochs 2, 7 and 14: the company shrinks twice."""

@@ -13,7 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 
 import egalitarian.lab.theory as theory
-from egalitarian.lab.report import style, toy
+from egalitarian.lab.report import toy
+from egalitarian.lab.report.figures import style
 from egalitarian.lab.report.toy import ToyReport, draw_all, toy_report
 from egalitarian.lab.theory import claims_shift, claims_wedge
 from egalitarian.lab.theory.claims import PARTS, ToyClaim, summarize, toy_claims
@@ -226,7 +227,7 @@ def test_a_claim_that_there_is_not_is_refused() -> None:
 
 
 def test_the_snippet_of_the_errata_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "errata.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "errata.md").read_text()
     (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert 'toy_claims("corollary B")' in snippet, "one claim, and not all of them"
     exec(snippet, {})

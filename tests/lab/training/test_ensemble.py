@@ -9,11 +9,12 @@ import pytest
 import torch
 from small import CPU, DOUBLE, VARIANTS, distance, parameters, small, states, together
 
-from egalitarian.lab import catalog, ensemble
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.train import train
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.training import ensemble
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.loop import train
 
 ROUNDING = 1e-9
 """float64 rounds at 2e-16; U Vᵀ magnifies an error by 2 |G| / s_min, here up to 1e5, the natural gradient by its square but

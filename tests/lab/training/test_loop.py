@@ -11,11 +11,11 @@ from small import CPU, DOUBLE, State, distance, groks, parameters, records, same
 from torch import nn
 
 import egalitarian as eg
-from egalitarian.lab import catalog
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.measure import SKETCH, decode
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.train import train
+from egalitarian.lab.config import catalog
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.loop import train
+from egalitarian.lab.training.metrics import SKETCH, decode
+from egalitarian.lab.training.stepper import Stepper
 
 NUMBERS = {
     *("train_loss", "train_accuracy", "test_loss", "test_accuracy", "weight_norm", "distance"),

@@ -14,8 +14,10 @@ from small import law, parameters, small, together
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab import measure
-from egalitarian.lab.measure import (
+from egalitarian.lab.problems.tasks import stream
+from egalitarian.lab.training import metrics as measure
+from egalitarian.lab.training.loop import train
+from egalitarian.lab.training.metrics import (
     LOSSES,
     SKETCH,
     Sketch,
@@ -28,8 +30,6 @@ from egalitarian.lab.measure import (
     singular_values,
     spectral_measures,
 )
-from egalitarian.lab.tasks import stream
-from egalitarian.lab.train import train
 
 
 def gaussian(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -12,18 +12,18 @@ from small import CPU, DOUBLE, GROUPS, MODULAR, OPTIMS, VARIANTS, State, distanc
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab import catalog, spec
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import OPTIMIZERS, TRANSFORMS, Stepper, settled
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Method, Optim, Transform
+from egalitarian.lab.config import catalog, spec
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment, Method, Optim, Transform
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper, settled
 
 EXACT = 1e-11
 """Rounding of float64 (2e-16), through some dozen steps; U Vᵀ magnifies it by 2 |G| / s_min, here up to 1e4."""
 
 
 def benchmark() -> Any:
-    file = Path(__file__).parent.parent.parent / "benchmarks" / "lab.py"
+    file = Path(__file__).parents[3] / "benchmarks" / "lab.py"
     found = importlib.util.spec_from_file_location("benchmarks_lab", file)
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)

@@ -13,46 +13,24 @@ from typing import Any
 
 import pytest
 from small import CPU, GROKS, PARITY, files, groks, records, small
+from tuned_entries import HERE, begun
 
-from egalitarian.lab import catalog
-from egalitarian.lab.cli import main
-from egalitarian.lab.progress import Interrupted, Listener, Progress, Silent
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Run
-from egalitarian.lab.store import Record, Store
-from egalitarian.lab.tuning import trial as trial_module
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Run
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Silent
+from egalitarian.lab.runs.store import Record, Store
+from egalitarian.lab.tuning import trials as trial_module
 from egalitarian.lab.tuning.files import all_results, apart, read_results
-from egalitarian.lab.tuning.outcome import Outcome
 from egalitarian.lab.tuning.plan import Family, load_plan
-from egalitarian.lab.tuning.results import Results, rules_of
+from egalitarian.lab.tuning.results import Results
 from egalitarian.lab.tuning.table import markdown, rows
-from egalitarian.lab.tuning.trial import OutOfTime, Workshop, tuning_runs
+from egalitarian.lab.tuning.trials import OutOfTime, Workshop
 from egalitarian.lab.tuning.work import tune
 
 CHANGES = (*PARITY, *GROKS[:-1], "measure.threshold=0.9", "measure.past=3", "epochs=9")
 METHODS = ("egd", "sgd")
-HERE = {"hardware": "a machine", "when": "2026-11-15"}
-
-
-def begun(family: Family, method: str, complete: bool = False, **more: Any) -> dict[str, Any]:
-    """A method's entry with one point, and with the fresh seeds where it is complete: of runs as they would be named."""
-    tuned, budget = family.methods[method], catalog.load(family.experiment, added=family.added).method(method).epochs
-    lr, decay = tuned.lr.centre, tuned.decay.centre
-    seeds = [Outcome(run.seed, run.id, 9, 3, 1.0, 0.5, False).plain() for run in tuning_runs(family, method, (), lr, decay)]
-    place = {"place": [0, 0], "lr": lr, "decay": decay}
-    return {
-        **rules_of(family),
-        "title": tuned.title,
-        "complete": complete,
-        "points": [{**place, "budget": family.budget, "seeds": seeds}],
-        "best": {**place, "budget": budget, "passes": True},
-        "fresh": [{**seed, "seed": 0, "id": "fresh"} for seed in seeds] if complete else [],
-        "windows": [],
-        "inside": True,
-        "spent": {"here": 1.0},
-        "environment": HERE,
-        **more,
-    }
 
 
 PLAN = """

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import CIFAR, CPU, MNIST, TRANSFORMER, law
 
-from egalitarian.lab import catalog, spec
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import rehearse
+from egalitarian.lab.config import catalog, spec
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import rehearse
 from egalitarian.lab.tuning.estimate import estimate
-from egalitarian.lab.tuning.outcome import Known, Outcome, Point
 from egalitarian.lab.tuning.plan import Family, chosen, load_plan, shrunk
+from egalitarian.lab.tuning.points import Known, Outcome, Point
 from egalitarian.lab.tuning.search import Search
-from egalitarian.lab.tuning.trial import Trials, Workshop
+from egalitarian.lab.tuning.trials import Trials, Workshop
 from egalitarian.lab.tuning.window import Place, Window, value
 from egalitarian.lab.tuning.work import prepare
 
@@ -324,7 +324,7 @@ def test_an_estimate_grows_with_the_window() -> None:
 
 
 def test_the_page_has_the_estimates() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "tuning.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "tuning.md").read_text()
     total = [0.0] * 4
     for each in PLAN.values():
         found = [[estimate(one, tuned) for tuned in each.methods.values()] for one in (each, shrunk(each, 3))]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from egalitarian.lab.report.gather import Summary
+from egalitarian.lab.analysis.gather import Summary
 
 
 class Value(NamedTuple):

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from egalitarian.lab.report.contents import Gain
-from egalitarian.lab.report.counts import Count, mean, ratio
-from egalitarian.lab.report.gather import Gathered, Summary
-from egalitarian.lab.report.rows import cost_of, seconds_of
-from egalitarian.lab.report.statistics import Estimate, estimate
+from egalitarian.lab.analysis.counts import Count, mean, ratio
+from egalitarian.lab.analysis.gather import Gathered, Summary
+from egalitarian.lab.analysis.rows import cost_of, seconds_of
+from egalitarian.lab.analysis.statistics import Estimate, estimate
+from egalitarian.lab.config.contents import Gain
 
 DRAWS = 4000
 FEWEST = 3

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import pandas as pd  # type: ignore[import-untyped]
 
-from egalitarian.lab import catalog, renamed
-from egalitarian.lab.report.reading import Platform, Reading, read_run
-from egalitarian.lab.report.sittings import Sitting
-from egalitarian.lab.spec import Experiment, Run
-from egalitarian.lab.store import Store, Stored, StoreError
+from egalitarian.lab.analysis.reading import Platform, Reading, read_run
+from egalitarian.lab.analysis.sittings import Sitting
+from egalitarian.lab.config import catalog, renamed
+from egalitarian.lab.config.spec import Experiment, Run
+from egalitarian.lab.runs.store import Store, Stored, StoreError
 
 State = Literal["passed", "not passed", "diverged", "unfinished"]
 KEY = ["experiment", "method", "seed"]

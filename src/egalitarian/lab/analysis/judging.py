@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from egalitarian.lab.report.accuracies import Accuracy, in_percent
-from egalitarian.lab.report.counts import Count, measured, number
-from egalitarian.lab.report.gains import FEWEST, AverageGain
-from egalitarian.lab.report.statistics import Estimate
+from egalitarian.lab.analysis.accuracies import Accuracy, in_percent
+from egalitarian.lab.analysis.counts import Count, measured, number
+from egalitarian.lab.analysis.gains import FEWEST, AverageGain
+from egalitarian.lab.analysis.statistics import Estimate
 
 Kind = Literal[
     "inside", "outside", "undecided", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-from egalitarian.lab.measure import decode, is_snapshot
-from egalitarian.lab.report.sittings import Sitting, sittings_of
-from egalitarian.lab.store import Record, Stored, StoreError
+from egalitarian.lab.analysis.sittings import Sitting, sittings_of
+from egalitarian.lab.runs.store import Record, Stored, StoreError
+from egalitarian.lab.training.metrics import decode, is_snapshot
 
 PER_DECADE = 100
 """Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""

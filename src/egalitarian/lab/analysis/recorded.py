@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib import resources
 from typing import Literal, NamedTuple
 
-from egalitarian.lab.settings import Settings, SpecError, read
+from egalitarian.lab.config.schema import Settings, SpecError, read
 
 Measure = Literal[
     "epochs", "steps", "final accuracy", "mean accuracy", "gain in epochs",

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from egalitarian.lab.report.accuracies import Accuracy, final_accuracy
-from egalitarian.lab.report.contents import TablePlan
-from egalitarian.lab.report.counts import Count, ratio
-from egalitarian.lab.report.gather import Gathered, Summary
-from egalitarian.lab.report.statistics import Estimate, estimate
-from egalitarian.lab.spec import Claim, Experiment
+from egalitarian.lab.analysis.accuracies import Accuracy, final_accuracy
+from egalitarian.lab.analysis.counts import Count, ratio
+from egalitarian.lab.analysis.gather import Gathered, Summary
+from egalitarian.lab.analysis.statistics import Estimate, estimate
+from egalitarian.lab.config.contents import TablePlan
+from egalitarian.lab.config.spec import Claim, Experiment
 
 NO_CLAIM = Claim(table="")
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from egalitarian.lab.store import Record
+from egalitarian.lab.runs.store import Record
 
 
 class Sitting(NamedTuple):

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from egalitarian.lab.report.counts import Count
+from egalitarian.lab.analysis.counts import Count
 
 if TYPE_CHECKING:  # so that other rooms may count seeds without pandas
-    from egalitarian.lab.report.gather import Summary
+    from egalitarian.lab.analysis.gather import Summary
 
 
 @dataclass(frozen=True)

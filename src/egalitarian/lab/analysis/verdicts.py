@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from egalitarian.lab.report.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
-from egalitarian.lab.report.contents import Contents, TablePlan, load_contents
-from egalitarian.lab.report.counts import Count, measured, times
-from egalitarian.lab.report.gains import average_gain
-from egalitarian.lab.report.gather import Gathered, Summary, gather
-from egalitarian.lab.report.judging import Judged, Kind, excused, judge_final, judge_gain, judge_mean, judge_reached
-from egalitarian.lab.report.recorded import Cell, Measure, Record, Says, as_toml, load_record
+from egalitarian.lab.analysis.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
+from egalitarian.lab.analysis.counts import Count, measured, times
+from egalitarian.lab.analysis.gains import average_gain
+from egalitarian.lab.analysis.gather import Gathered, Summary, gather
+from egalitarian.lab.analysis.judging import Judged, Kind, excused, judge_final, judge_gain, judge_mean, judge_reached
+from egalitarian.lab.analysis.recorded import Cell, Measure, Record, Says, as_toml, load_record
+from egalitarian.lab.analysis.rows import cost_of, reached, seconds_of
+from egalitarian.lab.analysis.statistics import Estimate, estimate
+from egalitarian.lab.config.contents import Contents, TablePlan, load_contents
+from egalitarian.lab.config.spec import Claim, Experiment
 from egalitarian.lab.report.render import Value
-from egalitarian.lab.report.rows import cost_of, reached, seconds_of
-from egalitarian.lab.report.statistics import Estimate, estimate
-from egalitarian.lab.spec import Claim, Experiment
-from egalitarian.lab.store import Store
+from egalitarian.lab.runs.store import Store
 
 SAYS: dict[Kind, Says] = {"inside": "inside", "outside": "outside", "known": "outside", "undecided": "undecided"}
 """What a kind of verdict comes to; the others say nothing yet."""

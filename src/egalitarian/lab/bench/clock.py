@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from egalitarian.lab import catalog
 from egalitarian.lab.bench.experiments import QUICK, row
 from egalitarian.lab.bench.loop import with_polar
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
-from egalitarian.lab.spec import Experiment, Method
-from egalitarian.lab.steps import steps_for
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment, Method
+from egalitarian.lab.training.capture import steps_for
 
 BASELINE = "SGD"
 SEEDS = 8

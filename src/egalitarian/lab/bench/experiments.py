@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from egalitarian.lab import catalog
+from egalitarian.lab.analysis.statistics import median_and_range
 from egalitarian.lab.bench.loop import STEPS, MakeSteps, Trained, now, train_to, with_polar
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import said
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.report.statistics import median_and_range
-from egalitarian.lab.spec import Experiment, Method
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment, Method
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.stepper import Stepper
 
 EXPERIMENT = "addition-97"
 QUICK = ("task.modulus=7", "model.width=16", "training.batch=8", "task.train_fraction=0.9", "measure.threshold=0.05")

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.measure import evaluate
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.spec import LowRankPolar, Method, Polar
-from egalitarian.lab.steps import Steps, recorded, steps_for
+from egalitarian.lab.config.spec import LowRankPolar, Method, Polar
+from egalitarian.lab.training.capture import Steps, recorded, steps_for
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.metrics import evaluate
+from egalitarian.lab.training.stepper import Stepper
 
 HALF = 0.5
 """The accuracy whose epoch rounding moves least."""

@@ -13,8 +13,8 @@ import egalitarian
 from egalitarian.lab.bench import clock, experiments, kernels, steps
 from egalitarian.lab.bench.picture import draw
 from egalitarian.lab.bench.theme import Row, Setup, Theme
-from egalitarian.lab.environment import environment
-from egalitarian.lab.settings import SpecError, nearest
+from egalitarian.lab.config.schema import SpecError, nearest
+from egalitarian.lab.runs.environment import environment
 
 THEMES = {theme.name: theme for theme in (kernels.THEME, steps.THEME, experiments.THEME, clock.THEME)}
 LONG = ("clock",)

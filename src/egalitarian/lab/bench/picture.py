@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from egalitarian.lab.bench.theme import Row, Theme
-from egalitarian.lab.report.style import CYCLE, WIDTH, styled
+from egalitarian.lab.report.figures.style import CYCLE, WIDTH, styled
 
 MARKERS = "os^Dv"
 UNITS = {"ms": "ms", "seconds": "seconds"}

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import torch
 
-from egalitarian.lab import catalog
 from egalitarian.lab.bench import gpt, mlp
 from egalitarian.lab.bench.loop import randomized, with_polar
 from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import Work, measure
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.spec import Experiment, Method
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment, Method
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.stepper import Stepper
 
 EXPERIMENTS = ("addition-97", "parity-3")
 QUICK = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from egalitarian.lab.bench.theme import Setup
-from egalitarian.lab.steps import recorded
+from egalitarian.lab.training.capture import recorded
 
 SECONDS = 2.0
 """Of timed turns for each rival."""

@@ -20,9 +20,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from egalitarian.lab import models, renamed, tasks  # noqa: F401  # the kinds that come with the lab register themselves
-from egalitarian.lab.settings import OF_USERS, SpecError, nearest, read
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.config import renamed
+from egalitarian.lab.config.schema import OF_USERS, SpecError, nearest, read
+from egalitarian.lab.config.spec import Experiment
 
 OF_METHODS = ("optim", "hidden", "groups", "transform", "targets", "decay", "decayed", "until", "epochs")
 OF_EXPERIMENTS = ("task", "model", "training", "measure")

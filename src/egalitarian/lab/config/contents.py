@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal, TypeVar
 
-from egalitarian.lab.settings import Settings, SpecError, read, setting
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.config.schema import Settings, SpecError, read, setting
+from egalitarian.lab.config.spec import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)

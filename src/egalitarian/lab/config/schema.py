@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
-from egalitarian.lab import renamed
+from egalitarian.lab.config import renamed
 
 OF_USERS = "egalitarian_file_"
 """How the modules made from users' files begin."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from egalitarian.lab import renamed
-from egalitarian.lab.settings import Kind, Settings, SpecError, everything, meaning, nearest, setting
+from egalitarian.lab.config import renamed
+from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, setting
 
 VERSION = 1
 """Raised whenever the same settings give other results than before; part of every run's id."""

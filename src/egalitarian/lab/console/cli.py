@@ -12,19 +12,24 @@ from rich.console import Console
 from rich.markup import escape
 
 from egalitarian import __version__
-from egalitarian.lab import catalog, choices, shelf, shows, shows_reports, shows_settings
-from egalitarian.lab.datasets.files import DataError, default_folder
-from egalitarian.lab.durations import load_durations
-from egalitarian.lab.environment import BESIDE
-from egalitarian.lab.grok import Shown, compare
-from egalitarian.lab.help_layout import Command, Group
-from egalitarian.lab.jobs import STOPPED, TIME_OVER, Jobs
-from egalitarian.lab.listeners import Display, Several, TensorBoard, telling
-from egalitarian.lab.order import Order, Plan
-from egalitarian.lab.progress import Interrupted, Silent, percent
-from egalitarian.lab.report.contents import of_table
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.store import Store, StoreError
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.contents import of_table
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.console import data as shelf
+from egalitarian.lab.console import options as choices
+from egalitarian.lab.console import reports as shows_reports
+from egalitarian.lab.console import settings as shows_settings
+from egalitarian.lab.console import tables as shows
+from egalitarian.lab.console.display import Display, Several, TensorBoard, telling
+from egalitarian.lab.console.durations import load_durations
+from egalitarian.lab.console.grok import Shown, compare
+from egalitarian.lab.console.help import Command, Group
+from egalitarian.lab.executors.local import STOPPED, TIME_OVER, Jobs
+from egalitarian.lab.problems.datasets.files import DataError, default_folder
+from egalitarian.lab.runs.environment import BESIDE
+from egalitarian.lab.runs.progress import Interrupted, Silent, percent
+from egalitarian.lab.runs.request import Order, Plan
+from egalitarian.lab.runs.store import Store, StoreError
 
 app = typer.Typer(
     cls=Group,
@@ -106,7 +111,7 @@ def grok(
     On a CPU, addition-97 takes about a minute, with --full about seven.
     """
     choices.use_data(data)
-    from egalitarian.lab.picture import draw_grok
+    from egalitarian.lab.console.picture import draw_grok
 
     console = Console(highlight=False)
     names = choices.several(methods)
@@ -303,9 +308,9 @@ def check(
 
     Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run cannot be read.
     """
-    from egalitarian.lab.report.check import check as judge
-    from egalitarian.lab.report.check import to_record
-    from egalitarian.lab.report.recorded import load_record
+    from egalitarian.lab.analysis.recorded import load_record
+    from egalitarian.lab.analysis.verdicts import check as judge
+    from egalitarian.lab.analysis.verdicts import to_record
 
     console = Console(highlight=False)
     checked = judge(Store(choices.existing(runs)), tuple(experiments or ()))
@@ -436,9 +441,9 @@ def tune(
     Ctrl-C loses nothing, and the same command resumes. Exits with 1 when --minutes ran out.
     """
     choices.use_data(data)
+    from egalitarian.lab.console.tuning import say_estimate
     from egalitarian.lab.tuning.job import Job, begin, carry_out, show
     from egalitarian.lab.tuning.plan import chosen, load_plan, shrunk
-    from egalitarian.lab.tuning.says import say_estimate
 
     console = Console(highlight=False)
     listed, names = load_plan(plan), tuple(choices.several(methods))

@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from egalitarian.lab import shows
-from egalitarian.lab.datasets.fetch import fetch
-from egalitarian.lab.datasets.files import DataError, Dataset, State, Verdict, inspect
-from egalitarian.lab.datasets.official import DATASETS
-from egalitarian.lab.settings import SpecError, nearest
+from egalitarian.lab.config.schema import SpecError, nearest
+from egalitarian.lab.console import tables as shows
+from egalitarian.lab.problems.datasets.fetch import fetch
+from egalitarian.lab.problems.datasets.files import DataError, Dataset, State, Verdict, inspect
+from egalitarian.lab.problems.datasets.official import DATASETS
 
 STYLES: Mapping[State, str] = {"present": "green", "missing": "yellow", "corrupt": "red", "unreadable": "red"}
 Looked = Mapping[str, Sequence[Verdict]]

@@ -18,9 +18,9 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from egalitarian.lab.progress import Listener, Progress, Stop, percent
-from egalitarian.lab.store import Record
-from egalitarian.lab.textplot import text_plot
+from egalitarian.lab.console.textplot import text_plot
+from egalitarian.lab.runs.progress import Listener, Progress, Stop, percent
+from egalitarian.lab.runs.store import Record
 
 COLOURS = ("dark_orange", "dodger_blue1", "spring_green3", "default", "medium_purple1", "gold1", "deep_pink2", "cyan3")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 
-from egalitarian.lab.settings import Settings, read, setting
+from egalitarian.lab.config.schema import Settings, read, setting
 
 UNITS = ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (24 * 3600, "days", math.inf))
 """The seconds of a unit, its name, and how many are given in the next one."""
@@ -44,7 +44,7 @@ class Durations(Settings):
 
 
 def load_durations() -> Durations:
-    text = (resources.files("egalitarian.lab") / "durations.toml").read_text(encoding="utf-8")
+    text = (resources.files("egalitarian.lab") / "console" / "durations.toml").read_text(encoding="utf-8")
     return read(Durations, tomllib.loads(text), "durations")
 
 

@@ -10,11 +10,11 @@ from types import UnionType
 
 import torch
 
-from egalitarian.lab import spec
-from egalitarian.lab.progress import Interrupted, Listener, Progress, Stop
-from egalitarian.lab.spec import Experiment, Method
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import rehearse, sweep
+from egalitarian.lab.config import spec
+from egalitarian.lab.config.spec import Experiment, Method
+from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import rehearse, sweep
 
 SHORT = 2000
 """Epochs of a budget that is given whole: within them SGD at lr 5 passes on every modular task."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from egalitarian.lab.settings import SpecError
+from egalitarian.lab.config.schema import SpecError
 
 MOST_SEEDS = 10_000
 

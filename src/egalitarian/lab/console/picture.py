@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-from egalitarian.lab.grok import Shown, ranked
-from egalitarian.lab.report.lines import Look, literal, look, mark
-from egalitarian.lab.report.style import WIDTH, styled
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.store import Record, Store
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.console.grok import Shown, ranked
+from egalitarian.lab.report.figures.lines import Look, literal, look, mark
+from egalitarian.lab.report.figures.style import WIDTH, styled
+from egalitarian.lab.runs.store import Record, Store
 
 GREY = "#8A8A8A"
 MARGIN = 0.03

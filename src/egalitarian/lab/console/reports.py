@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 
-from egalitarian.lab.shows import LEAST, put, table
+from egalitarian.lab.console.tables import LEAST, put, table
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
-    from egalitarian.lab.report.check import Checked
+    from egalitarian.lab.analysis.verdicts import Checked
     from egalitarian.lab.report.toy import ToyReport
     from egalitarian.lab.report.write import Report
 
@@ -36,7 +36,7 @@ def say_report(console: Console, written: Report) -> None:
 
 
 def say_verdicts(console: Console, checked: Checked) -> None:
-    from egalitarian.lab.report.check import in_words
+    from egalitarian.lab.analysis.verdicts import in_words
 
     elsewhere = "Other settings than those of the paper's numbers: its text read literally, or your own"
     for aside, title in ((False, ""), (True, elsewhere)):

@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from egalitarian.lab.settings import Settings, everything, meaning
-from egalitarian.lab.shows import table
-from egalitarian.lab.spec import Claim, Experiment, Method, Optim
+from egalitarian.lab.config.schema import Settings, everything, meaning
+from egalitarian.lab.config.spec import Claim, Experiment, Method, Optim
+from egalitarian.lab.console.tables import table
 
 PARTS = ("task", "model", "training", "measure")
 CLAIMED = ("epochs", "steps", "seconds", "ms_per_epoch", "ms_per_step", "final_accuracy", "mean_train_accuracy")

@@ -14,15 +14,15 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from egalitarian.lab.durations import Durations, about
-from egalitarian.lab.grok import Shown, ranked
-from egalitarian.lab.listeners import median
-from egalitarian.lab.progress import Progress, percent
-from egalitarian.lab.report.counts import Count
-from egalitarian.lab.report.statistics import median_and_range, quantile
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Run
-from egalitarian.lab.store import Store
+from egalitarian.lab.analysis.counts import Count
+from egalitarian.lab.analysis.statistics import median_and_range, quantile
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment, Run
+from egalitarian.lab.console.display import median
+from egalitarian.lab.console.durations import Durations, about
+from egalitarian.lab.console.grok import Shown, ranked
+from egalitarian.lab.runs.progress import Progress, percent
+from egalitarian.lab.runs.store import Store
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.bench.measured import Measured

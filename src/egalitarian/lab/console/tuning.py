@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from egalitarian.lab import shows
-from egalitarian.lab.progress import Progress, Silent
-from egalitarian.lab.store import Record
+from egalitarian.lab.console import tables as shows
+from egalitarian.lab.runs.progress import Progress, Silent
+from egalitarian.lab.runs.store import Record
 from egalitarian.lab.tuning.estimate import estimate
 from egalitarian.lab.tuning.files import all_results, alone, apart, read_results, write
 from egalitarian.lab.tuning.plan import Family

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import egalitarian
-from egalitarian.lab.environment import BESIDE
+from egalitarian.lab.runs.environment import BESIDE
 
 STOPPED = 130
 """How a command ends that was stopped, or was not begun for that reason."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from egalitarian.lab.report.check import Verdict, in_words
+from egalitarian.lab.analysis.verdicts import Verdict, in_words
 from egalitarian.lab.report.render import Block, Table, markdown
 from egalitarian.lab.report.summary import Overview
 

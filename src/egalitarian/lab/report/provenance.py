@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from egalitarian.lab.report.counts import NOTHING
-from egalitarian.lab.report.gather import Gathered, Summary
-from egalitarian.lab.report.reading import Platform
+from egalitarian.lab.analysis.counts import NOTHING
+from egalitarian.lab.analysis.gather import Gathered, Summary
+from egalitarian.lab.analysis.reading import Platform
+from egalitarian.lab.analysis.statistics import estimate
 from egalitarian.lab.report.render import Block, Table, Value
-from egalitarian.lab.report.statistics import estimate
 
 
 def provenance(gathered: Gathered) -> Table:

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from egalitarian.lab.report.check import Verdict
-from egalitarian.lab.report.contents import Contents, TablePlan
-from egalitarian.lab.report.counts import NOTHING, measured
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.judging import ERRATA, Kind
+from egalitarian.lab.analysis.counts import NOTHING, measured
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.judging import ERRATA, Kind
+from egalitarian.lab.analysis.sittings import occupied
+from egalitarian.lab.analysis.verdicts import Verdict
+from egalitarian.lab.config.contents import Contents, TablePlan
+from egalitarian.lab.config.spec import Experiment
 from egalitarian.lab.report.render import Block, Table, Value, markdown
-from egalitarian.lab.report.sittings import occupied
-from egalitarian.lab.spec import Experiment
 
 ENOUGH = 8
 """Seeds that every row should have."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from egalitarian.lab.report.figures.style import save
+from egalitarian.lab.report.figures.toy import draw_clouds, draw_curves, draw_equal_curves, draw_plateaus
 from egalitarian.lab.report.render import to_csv
-from egalitarian.lab.report.style import save
-from egalitarian.lab.report.toy_figures import draw_clouds, draw_curves, draw_equal_curves, draw_plateaus
 from egalitarian.lab.theory.claims import Summary, ToyClaim, summarize, toy_claims
 from egalitarian.lab.theory.curves import (
     clouds,

@@ -13,20 +13,20 @@ from typing import TypeVar
 
 from matplotlib.figure import Figure
 
-from egalitarian.lab import catalog
-from egalitarian.lab.report import curves, distances, learning, shuffles, spectra, trajectories
-from egalitarian.lab.report.check import Verdict, judge, tally
-from egalitarian.lab.report.contents import Contents, FigurePlan, load_contents
-from egalitarian.lab.report.gather import Gathered, gather
+from egalitarian.lab.analysis.gather import Gathered, gather
+from egalitarian.lab.analysis.verdicts import Verdict, judge, tally
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.contents import Contents, FigurePlan, load_contents
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures import curves, distances, learning, shuffles, spectra, trajectories
+from egalitarian.lab.report.figures.slim import slim
+from egalitarian.lab.report.figures.style import save
 from egalitarian.lab.report.page import Page, Picture, html, readme
 from egalitarian.lab.report.provenance import estimates, provenance, run_record, variants_table
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
-from egalitarian.lab.report.slim import slim
-from egalitarian.lab.report.style import save
 from egalitarian.lab.report.summary import overview, said_of_cost
-from egalitarian.lab.report.tables import build
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.store import Store
+from egalitarian.lab.report.tables.epochs import build
+from egalitarian.lab.runs.store import Store
 
 Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 T = TypeVar("T")

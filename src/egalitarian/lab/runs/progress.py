@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from egalitarian.lab.spec import Experiment, Run
-from egalitarian.lab.store import Checkpoint, Record
+from egalitarian.lab.config.spec import Experiment, Run
+from egalitarian.lab.runs.store import Checkpoint, Record
 
 
 @dataclass(frozen=True)

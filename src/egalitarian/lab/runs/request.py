@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from egalitarian.lab.progress import Listener, Progress, Stop
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.store import Store, StoreError
-from egalitarian.lab.sweep import all_stored, rehearse, sweep
+from egalitarian.lab.runs.progress import Listener, Progress, Stop
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.runs.store import Store, StoreError
+from egalitarian.lab.runs.sweep import all_stored, rehearse, sweep
 
 
 @dataclass(frozen=True)

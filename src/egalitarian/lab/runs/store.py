@@ -30,8 +30,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from egalitarian.lab import renamed
-from egalitarian.lab.spec import Run
+from egalitarian.lab.config import renamed
+from egalitarian.lab.config.spec import Run
 
 Record = dict[str, Any]
 

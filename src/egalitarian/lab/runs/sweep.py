@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.environment import environment
-from egalitarian.lab.methods import Stepper, settled
-from egalitarian.lab.progress import Interrupted, Listener, Progress, Silent, Stop
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Polar, Run
-from egalitarian.lab.store import Store, Writer
-from egalitarian.lab.train import Epoch, train
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.runs.environment import environment
+from egalitarian.lab.training.stepper import Stepper, settled
+from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Silent, Stop
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment, Polar, Run
+from egalitarian.lab.runs.store import Store, Writer
+from egalitarian.lab.training.loop import Epoch, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.methods import Stepper
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.stepper import Stepper
 
 T = TypeVar("T")
 WARM_UP = 3

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab.measure import LOSSES, evaluate, right
-from egalitarian.lab.models import Model
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.tasks import Split, Task, stream
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.problems.models import Model
+from egalitarian.lab.problems.tasks import Split, Task, stream
+from egalitarian.lab.training.metrics import LOSSES, evaluate, right
 
 AT_ONCE = {"cpu": 2}
 """Seeds whose networks are computed together, by device; elsewhere all of them."""

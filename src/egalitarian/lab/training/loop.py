@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab.ensemble import Ensemble
-from egalitarian.lab.measure import (
+from egalitarian.lab.training.capture import recorded, steps_for
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.metrics import (
     Sketch,
     encode,
     evaluate,
@@ -19,8 +20,7 @@ from egalitarian.lab.measure import (
     singular_values,
     spectral_measures,
 )
-from egalitarian.lab.methods import Stepper
-from egalitarian.lab.steps import recorded, steps_for
+from egalitarian.lab.training.stepper import Stepper
 
 Record = dict[str, Any]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab.tasks import stream
+from egalitarian.lab.problems.tasks import stream
 
 CUT = 1e-6
 """Singular values at or below this share of the largest are rounding noise of float32 gradients (docs/method.md)."""

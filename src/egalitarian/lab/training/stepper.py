@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import egalitarian as eg
-from egalitarian.lab import spec
-from egalitarian.lab.settings import SpecError
+from egalitarian.lab.config import spec
+from egalitarian.lab.config.schema import SpecError
 
 State = dict[str, Tensor]
 """What one seed needs to go on, flat: ready for a safetensors file."""

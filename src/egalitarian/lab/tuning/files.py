@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from egalitarian.lab import renamed
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.tuning.outcome import Outcome
+from egalitarian.lab.config import renamed
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.tuning.points import Outcome
 
 
 def apart(about: Mapping[str, Any]) -> str:

@@ -11,16 +11,16 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from egalitarian.lab import catalog
-from egalitarian.lab.environment import BESIDE, environment
-from egalitarian.lab.listeners import telling
-from egalitarian.lab.spec import Experiment
-from egalitarian.lab.store import Store
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.console.display import telling
+from egalitarian.lab.console.tuning import Aloud, finish
+from egalitarian.lab.runs.environment import BESIDE, environment
+from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.files import alone
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
 from egalitarian.lab.tuning.results import Results
-from egalitarian.lab.tuning.says import Aloud, finish
-from egalitarian.lab.tuning.trial import OutOfTime, Workshop
+from egalitarian.lab.tuning.trials import OutOfTime, Workshop
 from egalitarian.lab.tuning.work import prepare, tune
 
 

@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from egalitarian.lab import renamed
-from egalitarian.lab.settings import Settings, SpecError, nearest, read, refuse_unknown, setting
+from egalitarian.lab.config import renamed
+from egalitarian.lab.config.schema import Settings, SpecError, nearest, read, refuse_unknown, setting
 
 SMALLEST = 3
 """A window's side, below which no point is inside."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from egalitarian.lab.store import Record
+from egalitarian.lab.runs.store import Record
 from egalitarian.lab.tuning.window import Place
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from egalitarian.lab import renamed
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.config import renamed
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment
 from egalitarian.lab.tuning.files import alone, apart, read_results, write
-from egalitarian.lab.tuning.outcome import point_ids
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.trial import tuning_runs
+from egalitarian.lab.tuning.points import point_ids
+from egalitarian.lab.tuning.trials import tuning_runs
 
 SAME = ("family", "experiment", "changes", "score", "threshold", "quick")
 """What a file's methods share."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from egalitarian.lab.tuning.outcome import Point
 from egalitarian.lab.tuning.plan import Family
+from egalitarian.lab.tuning.points import Point
 from egalitarian.lab.tuning.window import Place, Window
 
 Trial = Callable[[Place, int], Point]

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from egalitarian.lab.report.counts import NOTHING, Count, ratio, times
-from egalitarian.lab.report.statistics import median_and_range, quantile
+from egalitarian.lab.analysis.counts import NOTHING, Count, ratio, times
+from egalitarian.lab.analysis.statistics import median_and_range, quantile
 
 Entry = Mapping[str, Any]
 HEAD = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")

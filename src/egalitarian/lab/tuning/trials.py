@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from egalitarian.lab import catalog
-from egalitarian.lab.progress import Listener, Silent, Stop
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.spec import Experiment, Method, Run
-from egalitarian.lab.store import Store
-from egalitarian.lab.sweep import sweep
-from egalitarian.lab.tuning.outcome import Known, Outcome, Point
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Experiment, Method, Run
+from egalitarian.lab.runs.progress import Listener, Silent, Stop
+from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweep import sweep
 from egalitarian.lab.tuning.plan import Axis, Family
+from egalitarian.lab.tuning.points import Known, Outcome, Point
 from egalitarian.lab.tuning.window import Place, value
 
 UNSEEN = "measure.spectra=snapshots"

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.sweep import rehearse
-from egalitarian.lab.tuning.outcome import Known, Outcome, Point
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.runs.sweep import rehearse
 from egalitarian.lab.tuning.plan import Family
+from egalitarian.lab.tuning.points import Known, Outcome, Point
 from egalitarian.lab.tuning.results import Results, rules_of
 from egalitarian.lab.tuning.search import Search
-from egalitarian.lab.tuning.trial import Trials, Workshop
+from egalitarian.lab.tuning.trials import Trials, Workshop
 from egalitarian.lab.tuning.window import Place, Window
 
 CENTRE: Place = (0, 0)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from egalitarian.lab.datasets.files import DataError, Dataset, contents
-from egalitarian.lab.datasets.images import Images, checked
-from egalitarian.lab.datasets.official import CIFAR_10
+from egalitarian.lab.problems.datasets.files import DataError, Dataset, contents
+from egalitarian.lab.problems.datasets.images import Images, checked
+from egalitarian.lab.problems.datasets.official import CIFAR_10
 
 SHAPE = (3, 32, 32)
 ROW = 1 + 3 * 32 * 32

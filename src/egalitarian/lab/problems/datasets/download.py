@@ -18,7 +18,7 @@ from typing import Protocol
 from urllib.error import HTTPError, URLError
 
 from egalitarian import __version__
-from egalitarian.lab.datasets.files import Archive, DataError, inspect, write, writing
+from egalitarian.lab.problems.datasets.files import Archive, DataError, inspect, write, writing
 
 AT_ONCE = 1 << 18
 """Bytes read at most before they are written and shown."""

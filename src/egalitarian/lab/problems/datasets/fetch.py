@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from egalitarian.lab.datasets.download import Listener, Patience, Silent, download, part_of
-from egalitarian.lab.datasets.files import Archive, DataError, DataFile, Dataset, inspect, writing
-from egalitarian.lab.datasets.unpack import unpack
+from egalitarian.lab.problems.datasets.download import Listener, Patience, Silent, download, part_of
+from egalitarian.lab.problems.datasets.files import Archive, DataError, DataFile, Dataset, inspect, writing
+from egalitarian.lab.problems.datasets.unpack import unpack
 
 LOCK = ".fetching"
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from egalitarian.lab.datasets.files import DataError
+from egalitarian.lab.problems.datasets.files import DataError
 
 CLASSES = 10
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab.datasets.files import DataError, Dataset, contents
-from egalitarian.lab.datasets.images import Images, checked
-from egalitarian.lab.datasets.official import MNIST
+from egalitarian.lab.problems.datasets.files import DataError, Dataset, contents
+from egalitarian.lab.problems.datasets.images import Images, checked
+from egalitarian.lab.problems.datasets.official import MNIST
 
 UNSIGNED_BYTES = 0x0800
 """The magic number of an array of bytes, less its number of axes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from egalitarian.lab.datasets.files import Archive, DataFile, Dataset
+from egalitarian.lab.problems.datasets.files import Archive, DataFile, Dataset
 
 MNIST_SOURCES = ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist")
 CIFAR_SOURCES = ("https://www.cs.toronto.edu/~kriz",)

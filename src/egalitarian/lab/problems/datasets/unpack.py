@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
 
-from egalitarian.lab.datasets.download import Listener
-from egalitarian.lab.datasets.files import Archive, DataError, DataFile, inspect, write, writing
+from egalitarian.lab.problems.datasets.download import Listener
+from egalitarian.lab.problems.datasets.files import Archive, DataError, DataFile, inspect, write, writing
 
 AT_ONCE = 1 << 20
 

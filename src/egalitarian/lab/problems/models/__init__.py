@@ -4,10 +4,10 @@ A weight is (out, in), as in torch. To add one, subclass `Model`: `start` draws 
 function of them. A stack is then computed by `torch.func.vmap`; a model may have a faster way, as those here do.
 """
 
-from egalitarian.lab.models.base import Model, Parameters, add_columns, initial
-from egalitarian.lab.models.cnn import CNN
-from egalitarian.lab.models.layers import Layers
-from egalitarian.lab.models.mlp import MLP
-from egalitarian.lab.models.transformer import Transformer
+from egalitarian.lab.problems.models.base import Model, Parameters, add_columns, initial
+from egalitarian.lab.problems.models.cnn import CNN
+from egalitarian.lab.problems.models.layers import Layers
+from egalitarian.lab.problems.models.mlp import MLP
+from egalitarian.lab.problems.models.transformer import Transformer
 
 __all__ = ["CNN", "MLP", "Layers", "Model", "Parameters", "Transformer", "add_columns", "initial"]

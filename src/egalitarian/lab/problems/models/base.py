@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
 
-from egalitarian.lab import spec
-from egalitarian.lab.settings import SpecError
-from egalitarian.lab.tasks import Task
+from egalitarian.lab.config import spec
+from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.problems.tasks import Task
 
 Parameters = Mapping[str, Tensor]
 

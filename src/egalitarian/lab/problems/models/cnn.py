@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab.models.base import Model, Parameters, linear, torch_layer
-from egalitarian.lab.models.pooling import pooled
-from egalitarian.lab.settings import SpecError, setting
-from egalitarian.lab.tasks import Task, stream
+from egalitarian.lab.config.schema import SpecError, setting
+from egalitarian.lab.problems.models.base import Model, Parameters, linear, torch_layer
+from egalitarian.lab.problems.models.pooling import pooled
+from egalitarian.lab.problems.tasks import Task, stream
 
 KERNEL = 3
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab.models.base import Model, Parameters, add_columns, linear, refuse_sequences, torch_layer
-from egalitarian.lab.settings import setting
-from egalitarian.lab.tasks import Task, stream
+from egalitarian.lab.config.schema import setting
+from egalitarian.lab.problems.models.base import Model, Parameters, add_columns, linear, refuse_sequences, torch_layer
+from egalitarian.lab.problems.tasks import Task, stream
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from egalitarian.lab.models.base import Model, Parameters, add_columns, initial, refuse_sequences
-from egalitarian.lab.settings import setting
-from egalitarian.lab.tasks import Task, stream
+from egalitarian.lab.config.schema import setting
+from egalitarian.lab.problems.models.base import Model, Parameters, add_columns, initial, refuse_sequences
+from egalitarian.lab.problems.tasks import Task, stream
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ def pooled(x: Tensor, bias: Tensor) -> Tensor:
 class _Pooled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
-        from egalitarian.lab.models.pooling_triton import forward_kernel
+        from egalitarian.lab.problems.models.pooling_triton import forward_kernel
 
         points, channels, height, width = x.shape
         y = torch.empty((points, channels, height // 2, width // 2), dtype=x.dtype, device=x.device, memory_format=LAST)
@@ -42,7 +42,7 @@ class _Pooled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor]:
-        from egalitarian.lab.models.pooling_triton import backward_kernel
+        from egalitarian.lab.problems.models.pooling_triton import backward_kernel
 
         (chosen,) = ctx.saved_tensors
         above = torch.where(chosen >= 0, above, 0).contiguous(memory_format=LAST)

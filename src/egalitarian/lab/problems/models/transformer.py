@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab.models.base import Model, Parameters, initial, linear, torch_layer
-from egalitarian.lab.settings import SpecError, setting
-from egalitarian.lab.tasks import Task, stream
+from egalitarian.lab.config.schema import SpecError, setting
+from egalitarian.lab.problems.models.base import Model, Parameters, initial, linear, torch_layer
+from egalitarian.lab.problems.tasks import Task, stream
 
 WIDER = 4
 """How much wider the hidden layer of a block is."""

@@ -3,11 +3,11 @@
 To add one, subclass `Task` in a file of your own and name that file in the experiment: see docs/lab.md.
 """
 
-from egalitarian.lab.tasks.base import Data, Split, Task, stream
-from egalitarian.lab.tasks.images import CIFAR10, MNIST, ShuffledCIFAR10
-from egalitarian.lab.tasks.modular import Modular, is_prime
-from egalitarian.lab.tasks.parity import Parity
-from egalitarian.lab.tasks.sequence import ModularSequence
+from egalitarian.lab.problems.tasks.base import Data, Split, Task, stream
+from egalitarian.lab.problems.tasks.images import CIFAR10, MNIST, ShuffledCIFAR10
+from egalitarian.lab.problems.tasks.modular import Modular, is_prime
+from egalitarian.lab.problems.tasks.parity import Parity
+from egalitarian.lab.problems.tasks.sequence import ModularSequence
 
 __all__ = [
     "CIFAR10",

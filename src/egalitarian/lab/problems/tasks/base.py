@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab import spec
+from egalitarian.lab.config import spec
 
 
 def stream(seed: int, *purpose: str | int) -> torch.Generator:

@@ -10,12 +10,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from egalitarian.lab.datasets.cifar10 import cifar10, cifar10_test
-from egalitarian.lab.datasets.files import DataError, default_folder
-from egalitarian.lab.datasets.images import CLASSES, Images
-from egalitarian.lab.datasets.mnist import mnist
-from egalitarian.lab.settings import SpecError, setting
-from egalitarian.lab.tasks.base import Data, Split, Task, stream
+from egalitarian.lab.config.schema import SpecError, setting
+from egalitarian.lab.problems.datasets.cifar10 import cifar10, cifar10_test
+from egalitarian.lab.problems.datasets.files import DataError, default_folder
+from egalitarian.lab.problems.datasets.images import CLASSES, Images
+from egalitarian.lab.problems.datasets.mnist import mnist
+from egalitarian.lab.problems.tasks.base import Data, Split, Task, stream
 
 PER_BATCH = 10_000
 """Images in a file of CIFAR-10."""

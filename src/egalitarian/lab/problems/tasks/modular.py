@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from egalitarian.lab.settings import SpecError, setting
-from egalitarian.lab.tasks.base import Data, Split, Task, stream
+from egalitarian.lab.config.schema import SpecError, setting
+from egalitarian.lab.problems.tasks.base import Data, Split, Task, stream
 
 MOST = 10_000
 """The largest modulus."""

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from egalitarian.lab.settings import SpecError, setting
-from egalitarian.lab.tasks.base import Data, Split, Task, stream
+from egalitarian.lab.config.schema import SpecError, setting
+from egalitarian.lab.problems.tasks.base import Data, Split, Task, stream
 
 
 @dataclass(frozen=True, kw_only=True)

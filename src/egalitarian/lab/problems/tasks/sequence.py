@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from egalitarian.lab.tasks.modular import Modular
+from egalitarian.lab.problems.tasks.modular import Modular
 
 
 @dataclass(frozen=True, kw_only=True)

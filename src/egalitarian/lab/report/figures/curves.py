@@ -9,8 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import (
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.lines import (
     band,
     draw_band,
     labels,
@@ -24,9 +26,7 @@ from egalitarian.lab.report.lines import (
     present,
     say_below,
 )
-from egalitarian.lab.report.statistics import estimate
-from egalitarian.lab.report.style import styled
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.figures.style import styled
 
 MANY = 8
 """Methods beyond which only test accuracy is drawn, where no accuracy is waited for."""

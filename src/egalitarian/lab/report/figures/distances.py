@@ -8,8 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import (
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.lines import (
     band,
     draw_band,
     labels,
@@ -23,9 +25,7 @@ from egalitarian.lab.report.lines import (
     present,
     say_below,
 )
-from egalitarian.lab.report.statistics import estimate
-from egalitarian.lab.report.style import styled
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.figures.style import styled
 
 MEASURES = {"distance": "distance from start", "weight_norm": "norm of weights"}
 CAPTION = (

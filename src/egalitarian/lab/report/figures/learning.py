@@ -9,9 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from egalitarian.lab.report.curves import how_many_pass
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import (
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.curves import how_many_pass
+from egalitarian.lab.report.figures.lines import (
     Band,
     band,
     draw_band,
@@ -25,9 +27,7 @@ from egalitarian.lab.report.lines import (
     present,
     say_below,
 )
-from egalitarian.lab.report.statistics import estimate
-from egalitarian.lab.report.style import styled
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.figures.style import styled
 
 MEASURES = ("accuracy", "loss")
 CAPTION = (

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from egalitarian.lab.report.gather import Gathered, Summary
-from egalitarian.lab.report.reading import is_kept
-from egalitarian.lab.report.style import CYCLE, OKABE_ITO, WIDTH
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.analysis.gather import Gathered, Summary
+from egalitarian.lab.analysis.reading import is_kept
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH
 
 Array = NDArray[np.float64]
 SPARSE = 25

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from egalitarian.lab.report.contents import changing
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import LOOKS, band, draw_band, legend, new_figure, note, present
-from egalitarian.lab.report.style import styled
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.config.contents import changing
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.lines import LOOKS, band, draw_band, legend, new_figure, note, present
+from egalitarian.lab.report.figures.style import styled
 
 PLAIN, TRANSFORMED = LOOKS["adam"].colour, LOOKS["adam-egd"].colour
 LETTERS = 16

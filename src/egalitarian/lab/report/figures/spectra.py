@@ -9,9 +9,9 @@ import pandas as pd  # type: ignore[import-untyped]
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from egalitarian.lab.measure import CUT
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import (
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.lines import (
     Array,
     band,
     draw_band,
@@ -23,8 +23,8 @@ from egalitarian.lab.report.lines import (
     panel_title,
     present,
 )
-from egalitarian.lab.report.style import styled
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.figures.style import styled
+from egalitarian.lab.training.metrics import CUT
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Quantiles of one spectrum: its smallest, ..., its largest singular value."""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from egalitarian.lab.report.style import CYCLE, OKABE_ITO, WIDTH, styled
+from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, styled
 from egalitarian.lab.theory.curves import Cloud, Curve, Sweep
 from egalitarian.lab.theory.problem import ShiftedProblem
 from egalitarian.lab.theory.settings import CurveSettings, EqualCurveSettings, PlateauSettings

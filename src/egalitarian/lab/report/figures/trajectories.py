@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from egalitarian.lab.measure import SKETCH
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.lines import (
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.figures.lines import (
     Array,
     labels,
     legend,
@@ -24,8 +24,8 @@ from egalitarian.lab.report.lines import (
     present,
     say_below,
 )
-from egalitarian.lab.report.style import styled
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.figures.style import styled
+from egalitarian.lab.training.metrics import SKETCH
 
 CAPTION = (
     "How far all weights have moved from the start, in the two main directions, for one seed. Start and data are the same "

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from egalitarian.lab.report.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
-from egalitarian.lab.report.cells import gained, pair, pooled
-from egalitarian.lab.report.contents import TablePlan
-from egalitarian.lab.report.counts import NOTHING
-from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.analysis.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
+from egalitarian.lab.analysis.counts import NOTHING
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.rows import NO_CLAIM, mixed_polar
+from egalitarian.lab.config.contents import TablePlan
+from egalitarian.lab.config.spec import Claim, Experiment
 from egalitarian.lab.report.render import Block, Table, Value
-from egalitarian.lab.report.rows import NO_CLAIM, mixed_polar
-from egalitarian.lab.spec import Claim, Experiment
+from egalitarian.lab.report.tables.cells import gained, pair, pooled
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from string import ascii_lowercase
 from typing import Protocol
 
-from egalitarian.lab.report.counts import NOTHING, Count, measured, times
+from egalitarian.lab.analysis.counts import NOTHING, Count, measured, times
+from egalitarian.lab.analysis.rows import Row
+from egalitarian.lab.analysis.statistics import Estimate
+from egalitarian.lab.config.spec import Experiment
 from egalitarian.lab.report.render import Value
-from egalitarian.lab.report.rows import Row
-from egalitarian.lab.report.statistics import Estimate
-from egalitarian.lab.spec import Experiment
 
 
 def pair(paper: Value, ours: Value) -> str:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
-from egalitarian.lab.report.contents import TablePlan
-from egalitarian.lab.report.counts import NOTHING
-from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.analysis.counts import NOTHING
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.config.contents import TablePlan
 from egalitarian.lab.report.render import Block, Table
 
 EPOCHS = (0, 1, 2, 5, 10)

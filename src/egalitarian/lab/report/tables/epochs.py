@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from egalitarian.lab.report.accuracy_tables import finals_table, means_table
-from egalitarian.lab.report.cells import (
+from egalitarian.lab.analysis.counts import NOTHING
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.rows import Row
+from egalitarian.lab.config.contents import Contents, TablePlan
+from egalitarian.lab.report.render import Table, Value
+from egalitarian.lab.report.tables.accuracies import finals_table, means_table
+from egalitarian.lab.report.tables.cells import (
     Places,
     gained,
     pair,
@@ -14,16 +19,11 @@ from egalitarian.lab.report.cells import (
     threshold_notes,
     threshold_record,
 )
-from egalitarian.lab.report.contents import Contents, TablePlan
-from egalitarian.lab.report.counts import NOTHING
-from egalitarian.lab.report.early import early_table
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.listing import Listing
-from egalitarian.lab.report.overview import gains_table, methods_table
-from egalitarian.lab.report.render import Table, Value
-from egalitarian.lab.report.rows import Row
-from egalitarian.lab.report.settings_table import settings_table
-from egalitarian.lab.report.step_tables import steps_table
+from egalitarian.lab.report.tables.early import early_table
+from egalitarian.lab.report.tables.listing import Listing
+from egalitarian.lab.report.tables.overview import gains_table, methods_table
+from egalitarian.lab.report.tables.settings import settings_table
+from egalitarian.lab.report.tables.steps import steps_table
 
 
 def build(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from egalitarian.lab.report.cells import Places, pooled
-from egalitarian.lab.report.contents import TablePlan
-from egalitarian.lab.report.counts import percent
-from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.analysis.counts import percent
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.rows import Row, rows
+from egalitarian.lab.config.contents import TablePlan
+from egalitarian.lab.config.spec import Experiment
 from egalitarian.lab.report.render import Block
-from egalitarian.lab.report.rows import Row, rows
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.tables.cells import Places, pooled
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from egalitarian.lab.report.contents import Contents, TablePlan
-from egalitarian.lab.report.counts import NOTHING, times
-from egalitarian.lab.report.gains import AverageGain, average_gain
-from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.analysis.counts import NOTHING, times
+from egalitarian.lab.analysis.gains import AverageGain, average_gain
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.config.contents import Contents, TablePlan
+from egalitarian.lab.config.schema import meaning
+from egalitarian.lab.config.spec import Method, Optim, Transform
 from egalitarian.lab.report.render import Block, Table, Value
-from egalitarian.lab.report.settings_table import task_optim
-from egalitarian.lab.settings import meaning
-from egalitarian.lab.spec import Method, Optim, Transform
+from egalitarian.lab.report.tables.settings import task_optim
 
 
 def methods_table(plan: TablePlan, gathered: Gathered) -> Table:

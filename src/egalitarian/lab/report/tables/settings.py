@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from egalitarian.lab.report.contents import Printed, TablePlan
-from egalitarian.lab.report.counts import NOTHING
-from egalitarian.lab.report.gather import Gathered
+from egalitarian.lab.analysis.counts import NOTHING
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.config.contents import Printed, TablePlan
+from egalitarian.lab.config.schema import everything
+from egalitarian.lab.config.spec import Experiment, Optim
 from egalitarian.lab.report.render import Block, Table, Value
-from egalitarian.lab.settings import everything
-from egalitarian.lab.spec import Experiment, Optim
 
 COLUMNS = {
     "bits": "input bits",

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from egalitarian.lab.report.accuracies import in_percent
-from egalitarian.lab.report.cells import (
+from egalitarian.lab.analysis.accuracies import in_percent
+from egalitarian.lab.analysis.counts import NOTHING, percent
+from egalitarian.lab.analysis.gather import Gathered
+from egalitarian.lab.analysis.rows import Row
+from egalitarian.lab.config.contents import Contents, TablePlan
+from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.report.render import Table, Value
+from egalitarian.lab.report.tables.cells import (
     Places,
     gained,
     pair,
@@ -15,13 +21,7 @@ from egalitarian.lab.report.cells import (
     threshold_notes,
     threshold_record,
 )
-from egalitarian.lab.report.contents import Contents, TablePlan
-from egalitarian.lab.report.counts import NOTHING, percent
-from egalitarian.lab.report.gather import Gathered
-from egalitarian.lab.report.listing import Listing
-from egalitarian.lab.report.render import Table, Value
-from egalitarian.lab.report.rows import Row
-from egalitarian.lab.spec import Experiment
+from egalitarian.lab.report.tables.listing import Listing
 
 
 def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:

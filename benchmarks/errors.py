@@ -15,7 +15,7 @@ from datetime import date
 import torch
 from torch import Tensor
 
-from egalitarian.kernels.rational import polar_by_inverses
+from egalitarian.kernels.rational import rational_factor
 from egalitarian.lab.runs.environment import hardware
 
 FAST = 4000
@@ -75,7 +75,7 @@ def fast_errors(G: Tensor, P: Tensor) -> tuple[float, float, float]:
 def main() -> None:
     torch.set_num_threads(1)
     draw = random.Random(0)
-    found = [fast_errors(G, P) for G in for_fast(draw) if (P := polar_by_inverses(G)) is not None]
+    found = [fast_errors(G, P) for G in for_fast(draw) if (P := rational_factor(G)) is not None]
     means, singles, values = zip(*found, strict=True)
     versions = f"torch {torch.__version__.split('+')[0]}, Python {platform.python_version()}"
     lines = [

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from egalitarian.kernels.polar import RTOL, Precision
+from egalitarian.kernels import RTOL, Precision
 
 CLASSES = 10
 

@@ -1,17 +1,22 @@
 """Egalitarian gradient descent for PyTorch: every principal direction of a gradient moves at the same speed."""
 
-from egalitarian.apply.gradients import State, equalize_
-from egalitarian.kernels.polar import explain, normalize, polar, polar_lowrank
-from egalitarian.optimizers.attach import Attachment, attach
-from egalitarian.optimizers.egd import EGD
-from egalitarian.optimizers.until import Until
-from egalitarian.select.matrices import matrices
-from egalitarian.select.plan import Plan
+from egalitarian.apply import State, equalize_
+from egalitarian.kernels import explain, normalize, polar, polar_lowrank
+from egalitarian.optimizers import EGD, Attachment, Until, attach
+from egalitarian.select import Plan, matrices
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms.elementwise import GrokfastEMA, GrokfastMA, Identity, Momentum
-from egalitarian.transforms.matrix import RENAMED as _RENAMED
-from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm
-from egalitarian.transforms.sketches import Sketches
+from egalitarian.transforms import (
+    GrokfastEMA,
+    GrokfastMA,
+    Identity,
+    LowRankPolar,
+    Momentum,
+    Natural,
+    Polar,
+    RowNorm,
+    Sketches,
+)
+from egalitarian.transforms import renamed as _renamed
 
 __version__ = "0.1.0"
 
@@ -43,6 +48,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _RENAMED:
-        raise AttributeError(f"a transform must have its new name, got {name!r}; it is now called {_RENAMED[name]!r}")
+    if new := _renamed(name):
+        raise AttributeError(f"a transform must have its new name, got {name!r}; it is now called {new!r}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from egalitarian.kernels.polar import check_matrix
+from egalitarian.kernels import check_matrix
 
 
 @dataclass(frozen=True, eq=False)

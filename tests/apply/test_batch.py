@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.apply.batch import SHARED_ENTRIES, joined, parted, side_by_side
-from egalitarian.apply.gradients import Settings, State, transform_gradients
+from egalitarian.apply import Batches, Settings, State, affected, transform_gradients
+from egalitarian.apply.batch import SHARED_ENTRIES, joined, parted
+from egalitarian.transforms import MatrixTransform, Site, as_chain
 from egalitarian.transforms import matrix as transforms
-from egalitarian.transforms.matrix import MatrixTransform, Site
 
 Spoil = Callable[[int, str, Tensor], None]
 
@@ -77,13 +77,14 @@ def run(
     parameters = weights(stack)
     plan = plan_of(parameters, stack)
     state = State()
-    settings = Settings(transforms.as_chain(chain), **more)
+    settings = Settings(as_chain(chain), **more)
+    batches, entries = Batches(settings.chain), affected(plan.entries, settings.chain)
     for step in range(steps):
         news = tensors(*(tuple(each.shape) for each in parameters.values()), seed=step)
         for (name, parameter), grad in zip(parameters.items(), news, strict=True):
             spoil(step, name, grad)
             parameter.grad = grad
-        state = transform_gradients(plan.entries, settings, state)
+        state = transform_gradients(entries, batches, settings, state)
     return {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}, state
 
 
@@ -249,9 +250,11 @@ def test_an_own_transform_is_called_by_name_unless_it_says_that_it_shares(share:
 def test_groups_look_at_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = weights()
     work = [(entry, torch.empty(entry.shape, device="meta")) for entry in plan_of(parameters).entries]
-    assert [[entry.name for entry, _ in group] for group in side_by_side(work)] == [[name] for name in parameters]
+    assert [[entry.name for entry in batch.entries] for batch in Batches([eg.Polar()]).of(work)] == [
+        [name] for name in parameters
+    ]
     monkeypatch.setitem(SHARED_ENTRIES, "meta", SHARED_ENTRIES["cuda"])
-    names = [[entry.name for entry, _ in group] for group in side_by_side(work)]
+    names = [[entry.name for entry in batch.entries] for batch in Batches([eg.Polar()]).of(work)]
     assert names == [["a", "c", "conv", "qkv", "d"], ["b"], ["bias"]]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from toy import loss_of, network, same, train
 
 import egalitarian as eg
-from egalitarian.transforms.matrix import ElementwiseTransform, MatrixTransform, Memory, Site
+from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory, Site
 
 
 def test_a_tied_output_head_is_still_the_head() -> None:

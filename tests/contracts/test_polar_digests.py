@@ -25,7 +25,7 @@ from torch import Tensor
 import egalitarian as eg
 
 GOLDEN = Path(__file__).parent / "data" / "polar-digests.json"
-METHODS = {"auto": "auto", "svd": "svd", "eigh": "eigh", "products": "products", "inverses": "inverses"}
+METHODS = {"auto": "auto", "svd": "svd", "eigh": "eigh", "products": "polynomial", "inverses": "rational"}
 """The name in the golden file, and the library's name of now."""
 PRECISIONS = {"exact": "exact", "fast": "fast"}
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -12,8 +12,7 @@ from toy import batch, network
 
 import egalitarian as eg
 from egalitarian.apply.batch import SHARED_ENTRIES
-from egalitarian.kernels.polar import RTOL
-from egalitarian.kernels.route import Method, Mode
+from egalitarian.kernels import RTOL, Method, Tier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -36,7 +35,7 @@ CASES = {
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("shape", [(100, 160), (160, 100), (194, 512)])
-@pytest.mark.parametrize("method", ["eigh", "products", "svd"])
+@pytest.mark.parametrize("method", ["eigh", "polynomial", "svd"])
 def test_what_is_called_exact_meets_the_table(values: Tensor, shape: tuple[int, int], method: Method) -> None:
     G = spectrum_matrix(shape, values)
     ours = eg.polar(G.cuda(), method=method).cpu().double()
@@ -187,7 +186,7 @@ def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) 
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6, equal_nan=True)
 
 
-@pytest.mark.parametrize("chain", [eg.Polar(method="products"), eg.LowRankPolar(8, rtol=1e-6)], ids=repr)
+@pytest.mark.parametrize("chain", [eg.Polar(method="polynomial"), eg.LowRankPolar(8, rtol=1e-6)], ids=repr)
 def test_equal_layers_do_not_synchronise(chain: Any) -> None:
     """The randomized factor by products, too, where the card is fast at float64 or the matrix small."""
     _, plan = equal_layers(4)
@@ -234,7 +233,7 @@ def test_exact_egd_keeps_no_memory() -> None:
 
 @pytest.mark.parametrize("precision", ["exact", "fast"])
 @pytest.mark.parametrize("shape", [(194, 512), (3, 60, 40), (1600, 1600)])
-def test_the_polar_factor_goes_into_a_graph(shape: tuple[int, ...], precision: Mode) -> None:
+def test_the_polar_factor_goes_into_a_graph(shape: tuple[int, ...], precision: Tier) -> None:
     G = torch.randn(shape, device="cuda")
     eager = eg.polar(G, precision=precision)
     side = torch.cuda.Stream()

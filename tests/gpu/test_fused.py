@@ -1,4 +1,4 @@
-"""The kernel that holds a small matrix does what `products` does operation by operation. Skipped without CUDA."""
+"""The Triton kernel for small matrices agrees with the polynomial's single launches. Skipped without CUDA."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import torch
 from torch import Tensor
 
 import egalitarian as eg
-from egalitarian.kernels import fused as resident
-from egalitarian.kernels import polynomial as products
+from egalitarian.kernels import fused, polynomial
+from egalitarian.kernels.coefficients import basis_steps, root_steps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 pytest.importorskip("triton")
-
-
-def stepwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "fits_a_block", lambda *_: False)
 
 
 def stack(k: int, count: int = 3) -> Tensor:
@@ -27,23 +23,23 @@ def stack(k: int, count: int = 3) -> Tensor:
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 16, 17, 32, 40, 64])
-def test_it_is_taken_and_agrees(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_taken_and_agrees(k: int) -> None:
     A = stack(k)
-    assert resident.fits_a_block(A @ A.mT, products.quintics(1e-6, products.TOLERANCE))
-    ours = [products.polar_by_products(A, 1e-6), products._basis(A.mT)]
-    stepwise(monkeypatch)
-    theirs = [products.polar_by_products(A, 1e-6), products._basis(A.mT)]
+    for steps in (root_steps(k, 1e-6), basis_steps(k)):
+        assert fused.is_available(k, A.device, steps)
+    ours = [polynomial.exact_factor(A, 1e-6, "fused"), polynomial._basis(A.mT, "fused")]
+    theirs = [polynomial.exact_factor(A, 1e-6, "quintics"), polynomial._basis(A.mT, "quintics")]
     torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-8)
-    # the way to a basis is free: its range counts
+    # a basis is not unique: its range counts
     for one, other in zip(ours[1], theirs[1], strict=True):
-        assert (products.polar_by_products(one.mT, 1e-3) - products.polar_by_products(other.mT, 1e-3)).abs().max() < 1e-5
+        spans = [polynomial.exact_factor(basis.mT, 1e-3, "quintics") for basis in (one, other)]
+        assert (spans[0] - spans[1]).abs().max() < 1e-5
 
 
 def test_larger_ones_are_not_for_it() -> None:
-    steps = products.quintics(1e-6, products.TOLERANCE)
-    assert not resident.fits_a_block(torch.eye(resident.MOST + 1, dtype=torch.float64, device="cuda"), steps)
-    assert not resident.fits_a_block(torch.eye(8, device="cuda"), steps)
-    assert not resident.fits_a_block(torch.eye(8, dtype=torch.float64), steps)
+    steps = root_steps(8, 1e-6)
+    assert not fused.is_available(fused.LARGEST + 1, torch.device("cuda"), steps)
+    assert not fused.is_available(8, torch.device("cpu"), steps)
 
 
 def test_a_nan_stays_at_home_and_zero_is_zero() -> None:
@@ -80,8 +76,8 @@ def test_a_first_call_inside_a_recording_takes_the_other_way() -> None:
 
 def test_where_it_cannot_be_had_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     G = torch.randn(14, 60, device="cuda")
-    monkeypatch.setattr(resident, "_tables", {})
-    monkeypatch.setattr(resident, "_launched", lambda *_: 1 / 0)
+    monkeypatch.setattr(fused, "_tables", {})
+    monkeypatch.setattr(fused, "_launched", lambda *_: 1 / 0)
     without = eg.polar(G)
     monkeypatch.undo()
     torch.testing.assert_close(without, eg.polar(G), rtol=0, atol=2e-6)

@@ -46,7 +46,7 @@ def test_the_benchmark_runs_on_the_gpu_and_captures_what_it_can(tmp_path: Path) 
     (file,) = tmp_path.glob("kernels_*.json")
     rows = json.loads(file.read_text())["rows"]
     captured = {row["method"] for row in rows if row["graph_ms"] is not None}
-    assert {"products, exact", "products, fast", "row norm"} <= captured
+    assert {"polynomial, exact", "polynomial, fast", "row norm"} <= captured
     assert all("no graph" in row["note"] for row in rows if row["graph_ms"] is None)
     notes = [row["note"] for path in tmp_path.glob("*.json") for row in json.loads(path.read_text())["rows"]]
     assert not [note for note in notes if note.startswith("failed")]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 HALF = (torch.float16, torch.bfloat16)
-METHODS = ("eigh", "products", "svd")
+METHODS = ("eigh", "polynomial", "svd")
 BY_VALUES = ("eigh", "svd")
 """Those that know the singular values: the cut is where it is said to be, and a floor is possible."""
 SHAPES = ((7, 12), (12, 7), (9, 9), (1, 6), (6, 1), (1, 1))

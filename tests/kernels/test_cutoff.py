@@ -9,7 +9,7 @@ from spectra import BY_VALUES, DTYPES, HALF, decades, from_spectrum, gaussian, r
 from torch import Tensor
 
 from egalitarian import Polar, equalize_, matrices, normalize, polar, polar_lowrank, spectrum
-from egalitarian.kernels.polar import RTOL, choose_method, natural
+from egalitarian.kernels import RTOL, decide, natural
 from egalitarian.transforms.matrix import Site
 
 Kernel = Callable[[Tensor], Tensor]
@@ -72,7 +72,7 @@ def test_what_a_given_cut_keeps_is_what_the_svd_keeps(rtol: float, method: str) 
 def test_the_cut_of_products_is_right_to_a_factor_of_three(rtol: float, others: int) -> None:
     """However many directions are as strong as the first: its size is estimated."""
     spectrum = [3.0] * (others + 1) + [9.0 * rtol, 1.0 * rtol]
-    values = singular_values(polar(from_spectrum(160, 170, spectrum, dtype=torch.float64), method="products", rtol=rtol))
+    values = singular_values(polar(from_spectrum(160, 170, spectrum, dtype=torch.float64), method="polynomial", rtol=rtol))
     assert values[: others + 1].tolist() == pytest.approx([1.0] * (others + 1), abs=1e-6)
     assert 0.99 < values[others + 1] <= 1 + 1e-6
     assert values[others + 2] < 0.01
@@ -124,7 +124,7 @@ def test_auto_goes_to_the_svd_below_the_reach_of_eigh() -> None:
     ],
 )
 def test_auto_follows_the_documented_rule(dtype: torch.dtype, rtol: float, chosen: str) -> None:
-    assert choose_method("auto", dtype, rtol) == chosen
+    assert decide((20, 30), dtype, None, "auto", "exact", rtol).algorithm == chosen
     G = from_spectrum(20, 30, decades(20, 100), dtype=dtype)
     if rtol >= 5e-7 or chosen == "svd":
         assert torch.equal(polar(G, rtol=rtol), polar(G, rtol=rtol, method=chosen))

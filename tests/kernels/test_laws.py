@@ -26,7 +26,7 @@ from spectra import (
 from torch import Tensor
 
 from egalitarian import polar, polar_lowrank
-from egalitarian.kernels.polar import RTOL, natural
+from egalitarian.kernels import RTOL, natural
 
 EPS = torch.finfo(torch.float32).eps
 methods = st.sampled_from(METHODS)

@@ -12,7 +12,8 @@ from spectra import DTYPES, decades, distance, from_spectrum, gaussian, generato
 from torch import Tensor
 
 from egalitarian import polar_lowrank
-from egalitarian.kernels import polar as kernels
+from egalitarian.kernels import gaussian as sketch_of
+from egalitarian.kernels import lowrank
 from egalitarian.transforms import sketches
 
 CPU = torch.device("cpu")
@@ -169,7 +170,7 @@ def test_oversample_out_of_range_is_named() -> None:
 def by_products(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     def polar_lowrank_by_products(*arguments: Any, **options: Any) -> Tensor:
         with monkeypatch.context() as patch:
-            patch.setattr(kernels, "choose_method", lambda *_, **__: "products")
+            patch.setattr(lowrank, "_root", lambda *_: "quintics")
             return polar_lowrank(*arguments, **options)
 
     return polar_lowrank_by_products
@@ -288,7 +289,7 @@ def test_share_must_be_a_number(share: object) -> None:
 
 def test_a_sketch_that_is_given_is_the_one_that_is_used() -> None:
     G = gaussian(7, 12)
-    own = sketches.gaussian(12, 4, 5, torch.device("cpu"))
+    own = sketch_of(12, 4, 5, torch.device("cpu"))
     assert torch.equal(polar_lowrank(G, 4, sketch=own), polar_lowrank(G, 4, seed=5))
     assert torch.equal(polar_lowrank(G, 4, sketch=own, seed=9), polar_lowrank(G, 4, seed=5))
     with pytest.raises(ValueError, match=r"sketch must be of shape \(12, 4\), got \(4, 12\)"):
@@ -297,10 +298,10 @@ def test_a_sketch_that_is_given_is_the_one_that_is_used() -> None:
 
 def test_kept_sketches_are_those_of_their_step() -> None:
     kept = sketches.Sketches()
-    moving, fixed = (sketches.Place(3, "layer", fixed, 6, 2) for fixed in (False, True))
-    pages = {place: kept._page(place, torch.device("cpu")) for place in (moving, fixed)}
+    moving, fixed = (sketches.SketchKey(3, "layer", fixed, 6, 2) for fixed in (False, True))
+    buffers = {place: kept._buffer(key, torch.device("cpu")) for key in (moving, fixed)}
     for step in (0, 7, 2):
         kept.draw(step)
-        assert torch.equal(pages[moving], sketches.gaussian(6, 2, sketches.sketch_seed(3, "layer", step), CPU))
-        assert torch.equal(pages[fixed], sketches.gaussian(6, 2, sketches.sketch_seed(3, "layer", None), CPU))
-        assert kept._page(moving, CPU) is pages[moving]
+        assert torch.equal(buffers[moving], sketch_of(6, 2, sketches.sketch_seed(3, "layer", step), CPU))
+        assert torch.equal(buffers[fixed], sketch_of(6, 2, sketches.sketch_seed(3, "layer", None), CPU))
+        assert kept._page(moving, CPU) is buffers[moving]

@@ -30,8 +30,7 @@ from spectra import (
 from torch import Tensor
 
 from egalitarian import explain, polar
-from egalitarian.kernels import eigh as ways
-from egalitarian.kernels.polar import RTOL
+from egalitarian.kernels import RTOL, route
 
 ROUNDING = 1e-14
 """Of the float64 arithmetic that measures an error."""
@@ -185,7 +184,7 @@ def test_the_smallest_numbers_there_are_do_no_harm() -> None:
 
 @pytest.fixture
 def bfloat16_allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(ways, "_is_whole_under", lambda allowed: False)
+    monkeypatch.setattr(route, "_is_full_under", lambda allowed: False)
     torch.set_float32_matmul_precision("medium")
     yield
     torch.set_float32_matmul_precision("highest")
@@ -205,8 +204,8 @@ def test_no_product_is_in_float32_where_torch_makes_it_in_less() -> None:
 
 def test_what_torch_may_but_does_not_make_narrower_is_float32() -> None:
     """`highest`, and what a CPU without AMX makes of the others."""
-    assert ways.float32_is_whole()
-    assert ways._is_whole_under("ieee")
+    assert route.float32_is_full()
+    assert route._is_full_under("ieee")
 
 
 def test_large_matrices_of_a_batch_are_those_alone() -> None:

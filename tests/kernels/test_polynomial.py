@@ -1,6 +1,7 @@
-"""The polar factor by products: its coefficients, its two precisions, and that nothing in it looks at a value."""
+"""The polynomial route: its coefficients, its two precisions, and that it reads no value."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,10 +12,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from egalitarian import Polar, explain, polar
-from egalitarian.kernels import polynomial as products
-from egalitarian.kernels.coefficients import Coefficients, best_quintic, quintics, rationals
-from egalitarian.kernels.polynomial import fast_quintics
-from egalitarian.kernels.route import choose_method
+from egalitarian.kernels import coefficients, route
+from egalitarian.kernels.coefficients import Coefficients, best_quintic, fast_quintics, quintics, rationals
+from egalitarian.kernels.route import decide
 
 CUDA = torch.device("cuda")
 
@@ -63,16 +63,19 @@ def test_rationals_take_an_interval_to_one(lower: float) -> None:
 
 def test_fast_quintics_are_the_same_ones_split() -> None:
     first, rest = fast_quintics(1e-4)
-    assert first + rest == quintics(1e-4, products.FAST_TOLERANCE)
+    assert first + rest == quintics(1e-4, coefficients.FAST_TOLERANCE)
     x = grid(1e-4)
     for step in first:
         x = odd(step, x)
-    assert x.min() > products.WEAK * x.max()
+    assert x.min() > coefficients.WEAK * x.max()
 
 
 @pytest.fixture
-def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "LARGE", 2)
+def all_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(route, "CHOLESKY_FROM", 2)
+    route._remembered.cache_clear()
+    yield
+    route._remembered.cache_clear()
 
 
 @pytest.mark.usefixtures("all_large")
@@ -80,11 +83,11 @@ def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_matrices_go_by_cholesky_to_the_same_factor(shape: tuple[int, ...]) -> None:
     short = min(shape[-2:])
     G = from_spectrum(*shape[-2:], decades(short, 1e3)).expand(shape) * torch.ones(shape)
-    assert distance(polar(G, method="products"), polar(G, method="svd")) < 1e-6
-    assert distance(polar(G, method="products", precision="fast"), polar(G, method="svd")) < 1e-2 * short**0.5
+    assert distance(polar(G, method="polynomial"), polar(G, method="svd")) < 1e-6
+    assert distance(polar(G, method="polynomial", precision="fast"), polar(G, method="svd")) < 1e-2 * short**0.5
 
 
-@pytest.mark.parametrize("method", ["products", "eigh"])
+@pytest.mark.parametrize("method", ["polynomial", "eigh"])
 @pytest.mark.parametrize("shape", [(194, 512), (60, 60), (90, 30)])
 @pytest.mark.parametrize("condition", [10.0, 100.0, 300.0, 1e3, 1e4])
 def test_fast_is_right_to_a_hundredth_where_it_says(condition: float, shape: tuple[int, int], method: str) -> None:
@@ -99,22 +102,22 @@ def test_fast_is_right_to_a_hundredth_where_it_says(condition: float, shape: tup
 @pytest.mark.parametrize("precision", ["exact", "fast"])
 def test_what_is_not_finite_stays_in_its_matrix(precision: str) -> None:
     G = gaussian(4, 6, 9)
-    expected = polar(G, method="products", precision=precision)
+    expected = polar(G, method="polynomial", precision=precision)
     G[1, 2, 3], G[2, 0, 0] = math.nan, math.inf
-    P = polar(G, method="products", precision=precision)
+    P = polar(G, method="polynomial", precision=precision)
     assert P[1:3].isnan().all()
     assert torch.equal(P[[0, 3]], expected[[0, 3]])
 
 
 def test_zero_is_zero_and_scale_does_not_matter() -> None:
     for precision in ("exact", "fast"):
-        assert not polar(torch.zeros(2, 5, 7), method="products", precision=precision).any()
+        assert not polar(torch.zeros(2, 5, 7), method="polynomial", precision=precision).any()
     G = gaussian(5, 7)
     for scale in (1e-30, 1e30, 1e-38):
-        torch.testing.assert_close(polar(G * scale, method="products"), polar(G, method="products"), rtol=0, atol=1e-5)
+        torch.testing.assert_close(polar(G * scale, method="polynomial"), polar(G, method="polynomial"), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["products", "eigh", "auto"])
+@pytest.mark.parametrize("method", ["polynomial", "eigh", "auto"])
 def test_it_goes_through_vmap(method: str) -> None:
     G = gaussian(3, 6, 9)
     mapped = vmap(lambda matrix: polar(matrix, method=method))(G)
@@ -122,7 +125,7 @@ def test_it_goes_through_vmap(method: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a")
-@pytest.mark.parametrize("method", ["products", "auto"])
+@pytest.mark.parametrize("method", ["polynomial", "auto"])
 def test_it_compiles_in_one_piece(method: str) -> None:
     G = gaussian(3, 6, 9)
     compiled = torch.compile(lambda matrix: polar(matrix, method=method), backend="eager", fullgraph=True)
@@ -137,7 +140,10 @@ def test_it_compiles_in_one_piece(method: str) -> None:
             {"precision": "fast"},
             "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)",
         ),
-        ({"method": "products"}, "products: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (as requested)"),
+        (
+            {"method": "polynomial"},
+            "polynomial: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (as requested)",
+        ),
         ({"rtol": 1e-9}, "svd: float64 SVD, cut-off 1e-09 (a Gram matrix does not resolve a cut-off below 5e-07)"),
         ({"floor": 1e-6}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a floor needs"),
     ],
@@ -146,14 +152,17 @@ def test_explain_says_what_polar_does(options: dict[str, object], said: str) -> 
     assert explain(torch.zeros(6, 9), **options).startswith(said)
 
 
+def on_cuda(dtype: torch.dtype, short: int, rtol: float | None = None, floor: float | None = None) -> str:
+    return decide((short, short), dtype, CUDA, "auto", "exact", rtol, floor, traced=True).algorithm
+
+
 def test_the_rule_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for fast, large in ((True, "products"), (False, "eigh")):
+    for fast, large in ((True, "polynomial"), (False, "eigh")):
         monkeypatch.setattr("egalitarian.kernels.route.full_rate", lambda device, fast=fast: fast)
-        choose = {short: choose_method("auto", torch.float32, 1e-6, device=CUDA, short=short) for short in (194, 4096)}
-        assert choose == {194: "products", 4096: large}
-    assert choose_method("auto", torch.float32, 0.1, device=CUDA, short=9) == "eigh"
-    assert choose_method("auto", torch.float64, 1e-12, device=CUDA, short=9) == "svd"
-    assert choose_method("auto", torch.float32, 1e-6, floor=1e-6, device=CUDA, short=9) == "eigh"
+        assert {short: on_cuda(torch.float32, short) for short in (194, 4096)} == {194: "polynomial", 4096: large}
+    assert on_cuda(torch.float32, 9, rtol=0.1) == "eigh"
+    assert on_cuda(torch.float64, 9) == "svd"
+    assert on_cuda(torch.float32, 9, floor=1e-6) == "eigh"
 
 
 @pytest.mark.parametrize(
@@ -161,9 +170,9 @@ def test_the_rule_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"precision": "quick"}, "precision must be 'exact' or 'fast', got 'quick'"),
         ({"precision": "fast", "method": "svd"}, "precision must be 'exact' for method 'svd'"),
-        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method 'products' or precision 'fast'"),
-        ({"method": "products", "floor": 1e-6}, "floor must be None for method 'products' or precision 'fast'"),
-        ({"method": "products", "rtol": 1e-8}, "rtol must be >= 5e-07 for method 'products'"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method 'polynomial' or precision 'fast'"),
+        ({"method": "polynomial", "floor": 1e-6}, "floor must be None for method 'polynomial' or precision 'fast'"),
+        ({"method": "polynomial", "rtol": 1e-8}, "rtol must be >= 5e-07 for method 'polynomial'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, object], told: str) -> None:
@@ -175,9 +184,9 @@ def test_what_does_not_go_together_is_refused(options: dict[str, object], told: 
 
 def test_products_need_no_values() -> None:
     """What `BY_VALUES` is about: the factor of a matrix with a gap is that of the SVD all the same."""
-    assert "products" not in BY_VALUES
+    assert "polynomial" not in BY_VALUES
     G = from_spectrum(30, 40, 80 * decades(12, 50))
-    assert distance(polar(G, method="products"), svd_cut(G, 1e-6)) < 1e-6
+    assert distance(polar(G, method="polynomial"), svd_cut(G, 1e-6)) < 1e-6
 
 
 HARD_FOR_FAST = {
@@ -193,13 +202,13 @@ HARD_FOR_FAST = {
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("method", ["products", "eigh"])
+@pytest.mark.parametrize("method", ["polynomial", "eigh"])
 @pytest.mark.parametrize("name", HARD_FOR_FAST)
 def test_fast_keeps_its_promise_where_it_is_hard(
-    name: str, method: str, large: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, method: str, large: bool, request: pytest.FixtureRequest
 ) -> None:
     if large:
-        monkeypatch.setattr(products, "LARGE", 2)
+        request.getfixturevalue("all_large")
     rows, columns, values = HARD_FOR_FAST[name]
     G = from_spectrum(rows, columns, values)
     U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
@@ -212,7 +221,7 @@ def test_fast_keeps_its_promise_where_it_is_hard(
 @pytest.mark.parametrize("precision", ["exact", "fast"])
 @pytest.mark.parametrize("scale", [1e37, 1e-20, 1e-42])
 def test_products_do_not_mind_the_scale(scale: float, precision: str) -> None:
-    values = singular_values(polar(gaussian(60, 60) * scale, method="products", precision=precision))
+    values = singular_values(polar(gaussian(60, 60) * scale, method="polynomial", precision=precision))
     assert values.max() < 1.01
     assert values[: 55 if scale > 1e-40 else 40].min() > 0.99  # denormal numbers have few digits
 
@@ -226,7 +235,7 @@ def test_fast_does_not_promote_noise_of_float64() -> None:
 
 def test_autocast_does_not_reach_into_it() -> None:
     G = gaussian(64, 96)
-    for method in ("products", "eigh"):
+    for method in ("polynomial", "eigh"):
         plain = polar(G, method=method, precision="fast")
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(polar(G, method=method, precision="fast"), plain)
@@ -234,10 +243,10 @@ def test_autocast_does_not_reach_into_it() -> None:
 
 @pytest.mark.filterwarnings("ignore:Dynamo detected a call to a")
 def test_a_compiled_call_takes_one_shape_after_the_other() -> None:
-    compiled = torch.compile(lambda matrix: polar(matrix, method="products"), backend="eager", fullgraph=True)
+    compiled = torch.compile(lambda matrix: polar(matrix, method="polynomial"), backend="eager", fullgraph=True)
     for shape in ((12, 20), (13, 20), (3, 12, 20), (13, 25)):
         G = gaussian(*shape)
-        torch.testing.assert_close(compiled(G), polar(G, method="products"), rtol=0, atol=1e-6)
+        torch.testing.assert_close(compiled(G), polar(G, method="polynomial"), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["decades", "flat", "one strong, others 2e-3", "one strong, others 3e-2"])
@@ -251,17 +260,17 @@ def test_fast_keeps_its_promise_on_gradients_of_few_directions(rank: int, shape:
         draw = torch.Generator().manual_seed(seed)
         U, V = (torch.linalg.qr(torch.randn(side, rank, generator=draw, dtype=torch.float64)).Q for side in shape)
         G = ((U * values) @ V.mT).float()
-        assert torch.linalg.matrix_norm(polar(G, method="products", precision="fast").double() - U @ V.mT, 2) < 1e-2
+        assert torch.linalg.matrix_norm(polar(G, method="polynomial", precision="fast").double() - U @ V.mT, 2) < 1e-2
 
 
 @pytest.mark.parametrize("rtol", [1e-3, 5e-3])
 def test_fast_does_not_make_the_noise_of_narrow_gradients_strong(rtol: float) -> None:
     G = from_spectrum(64, 64, torch.cat([torch.ones(10), torch.full((54,), rtol / 4)]))
-    assert singular_values(polar(G, method="products", precision="fast", rtol=rtol))[10:].max() < 1e-2
+    assert singular_values(polar(G, method="polynomial", precision="fast", rtol=rtol))[10:].max() < 1e-2
 
 
 @pytest.mark.parametrize("scale", [1e300, 1e60, 1e39, 1e-45, 1e-100, 1e-300])
 def test_fast_is_free_of_scale_in_float64_too(scale: float) -> None:
     G = gaussian(6, 9).double()
-    for method in ("eigh", "products"):
+    for method in ("eigh", "polynomial"):
         torch.testing.assert_close(polar(G * scale, method=method, precision="fast"), polar(G), rtol=0, atol=1e-2)

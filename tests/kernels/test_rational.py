@@ -1,4 +1,4 @@
-"""The fast polar factor by inverses: its coefficients, its promise, and what it refuses."""
+"""The rational route: its coefficients, its promise, and the matrices that it refuses."""
 
 import math
 import warnings
@@ -15,8 +15,8 @@ from torch.func import vmap
 from egalitarian import Polar, explain, polar
 from egalitarian.kernels.coefficients import LastStep, best_last_step
 from egalitarian.kernels.gram import gram, upper_gram
-from egalitarian.kernels.rational import OFF, polar_by_inverses, steps_down_to
-from egalitarian.kernels.route import FAST_CUT, choose_method
+from egalitarian.kernels.rational import OFF, rational_factor, steps_down_to
+from egalitarian.kernels.route import FAST_CUT, decide
 
 CPU = torch.device("cpu")
 
@@ -119,11 +119,11 @@ def test_it_is_right_to_a_hundredth_or_refuses(
     count = max(short - missing, 1)
     G = 10**scale * from_spectrum(short, short + more, SPECTRA[kind](count, 10**condition)[:count], seed=seed)
     G = G.mT if tall else G
-    P = polar_by_inverses(G)
+    P = rational_factor(G)
     if P is not None:
         assert off_in_the_mean(G, P) <= 1e-2
         assert singular_values(P).max() < 1.03
-    fast = polar(G, method="inverses", precision="fast")
+    fast = polar(G, method="rational", precision="fast")
     assert off_in_the_mean(G, fast) <= 1e-2
 
 
@@ -131,7 +131,7 @@ def test_it_is_right_to_a_hundredth_or_refuses(
 @pytest.mark.parametrize("shape", [(194, 512), (512, 194), (64, 64), (400, 600)])
 def test_it_takes_gradients_as_they_are(shape: tuple[int, int], condition: float) -> None:
     G = from_spectrum(*shape, decades(min(shape), condition))
-    P = polar_by_inverses(G)
+    P = rational_factor(G)
     assert P is not None
     assert off_in_the_mean(G, P) <= 1e-2
     assert torch.equal(polar(G, precision="fast"), P)
@@ -140,7 +140,7 @@ def test_it_takes_gradients_as_they_are(shape: tuple[int, int], condition: float
 
 @pytest.mark.parametrize("rank", [1, 10, 100])
 def test_directions_that_are_not_there_stay_away(rank: int) -> None:
-    P = polar_by_inverses(from_spectrum(194, 512, decades(rank, 50)))
+    P = rational_factor(from_spectrum(194, 512, decades(rank, 50)))
     assert P is not None
     assert (singular_values(P)[rank:] < 1e-2).all()
 
@@ -153,7 +153,7 @@ def test_strong_rows_that_are_nearly_alike_do_not_hide_their_noise(pairs: int) -
         for place in range(pairs):
             G[2 * place] = gaussian(1, 128, seed=1000 + seed + place)
             G[2 * place + 1] = G[2 * place] + 10 ** -(1.5 + seed % 10 / 6) * gaussian(1, 128, seed=2000 + seed + place)
-        P = polar_by_inverses(G)
+        P = rational_factor(G)
         assert P is None or (off_in_the_mean(G, P) <= 1e-2 and singular_values(P)[0] < 1.06)
 
 
@@ -177,7 +177,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_it_is_not_for_goes_by_eigenvectors(name: str) -> None:
     G = REFUSED[name]
-    assert polar_by_inverses(G) is None
+    assert rational_factor(G) is None
     torch.testing.assert_close(
         polar(G, precision="fast"), polar(G, method="eigh", precision="fast"), rtol=0, atol=0, equal_nan=True
     )
@@ -193,7 +193,7 @@ def test_every_matrix_of_a_batch_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 70, 90), (2, 0, 70, 90), (0, 90), (70, 0)])
-@pytest.mark.parametrize("method", ["auto", "inverses"])
+@pytest.mark.parametrize("method", ["auto", "rational"])
 def test_empty_stays_empty(method: str, shape: tuple[int, ...]) -> None:
     assert polar(torch.ones(shape), method=method, precision="fast").shape == shape
 
@@ -224,24 +224,24 @@ def test_where_no_value_may_be_looked_at_it_is_exact() -> None:
 
 def test_the_rule_on_a_cpu() -> None:
     def choose(short: int, rtol: float = 1e-6) -> str:
-        return choose_method("auto", torch.float32, rtol, "fast", device=CPU, short=short)
+        return decide((short, short), torch.float32, CPU, "auto", "fast", rtol, readable=True, float32=True).algorithm
 
-    assert (choose(63), choose(64), choose(4000)) == ("eigh", "inverses", "inverses")
-    assert (choose(100, FAST_CUT), choose(100, 1e-3)) == ("inverses", "eigh")
+    assert (choose(63), choose(64), choose(4000)) == ("eigh", "rational", "rational")
+    assert (choose(100, FAST_CUT), choose(100, 1e-3)) == ("rational", "eigh")
     told = explain(torch.zeros(70, 90), precision="fast")
-    assert told.startswith("inverses: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors if there")
+    assert told.startswith("rational: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors if there")
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "precision must be .fast. for method .inverses., got .exact.; use method=.eigh. or .products."),
-        ({"precision": "fast", "rtol": 1e-2}, "rtol must be <= 0.0005 for method .inverses., got 0.01"),
-        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method .products. or precision .fast."),
+        ({}, "precision must be .fast. for method .rational., got .exact.; use method=.eigh. or .polynomial."),
+        ({"precision": "fast", "rtol": 1e-2}, "rtol must be <= 0.0005 for method .rational., got 0.01"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method .polynomial. or precision .fast."),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        polar(torch.eye(60), method="inverses", **options)
+        polar(torch.eye(60), method="rational", **options)
     with pytest.raises(ValueError, match=told):
-        Polar(method="inverses", **options)
+        Polar(method="rational", **options)

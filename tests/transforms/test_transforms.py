@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from toy import loss_of, network
 
 import egalitarian as eg
-from egalitarian.transforms.matrix import ElementwiseTransform, MatrixTransform, Site
+from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Site
 from egalitarian.transforms.sketches import sketch_seed
 
 TABLE: dict[str, Any] = {

@@ -1,45 +1,32 @@
-"""`equalize_`, and the only module that writes gradients: check, decay, transform, guard, write back.
+"""`equalize_`, and the pass over gradients that it shares with `attach` and `EGD`: check, decay, transform, guard, write.
 
-Parameters pass the whole chain of transforms one by one; on a GPU in groups of bounded size. This bounds the extra memory.
+Batches go through the whole chain one after another, which bounds the extra memory.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from egalitarian.apply.batch import Gradient, side_by_side
-from egalitarian.apply.passage import Passage, choose, elements_to_keep, in_scope, start, through_chain
-from egalitarian.kernels.polar import RTOL, Precision
-from egalitarian.select.plan import Entry, Plan
-from egalitarian.transforms.matrix import (
+from egalitarian.apply.batch import Batch, Batches, Gradient, joined, parted
+from egalitarian.apply.state import State, Tensors, gradient_dtype, start
+from egalitarian.kernels import RTOL, Precision, largest_entry
+from egalitarian.select import Entry, Plan
+from egalitarian.transforms import (
     ElementwiseTransform,
     MatrixTransform,
     Memory,
     Polar,
+    Site,
     Transform,
     as_chain,
-    beside,
+    broadcast,
     uses_matrices,
 )
-
-
-@dataclass(frozen=True)
-class State:
-    """What a chain of transforms keeps from one step to the next: returned by `equalize_` and passed to its next call.
-
-    Exact EGD keeps only the step count. A call returns a new state and leaves the old one unchanged.
-    Replaying a CUDA graph overwrites the tensors that it captured.
-    """
-
-    step: int = 0
-    """Number of steps made so far."""
-    tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """By parameter name, then by `"<index of the transform>.<key>"`, for example `"0.mean"`."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +35,15 @@ class Settings:
 
     chain: tuple[Transform, ...]
     active: bool | Tensor = True
-    """A bool, or one per element of the stack; where False the gradient stays plain and the memory does not change."""
+    """A bool, or one per element of the stack. Where False, the gradient stays plain and the memory does not change."""
     decay: Callable[[Entry], float] | None = None
-    """Weight decay to add before the transforms, by parameter; asked only for parameters that are taken."""
+    """Weight decay to add before the transforms, for parameters that are taken."""
     grad_scale: Tensor | None = None
-    """What the gradients have been multiplied by, and must be again afterwards."""
+    """A GradScaler's factor: divided out before the transforms, multiplied back after them."""
     compute: Precision | None = None
     on_nonfinite: str = "keep"
     observe: Callable[[str, Tensor], None] | None = None
-    """Is shown every matrix before it is transformed."""
+    """Gets every matrix before it is transformed."""
 
 
 def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), *, state: State | None = None) -> State:
@@ -97,13 +84,16 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
             "call equalize_ between backward() and step()",
             stacklevel=2,
         )
-    settings = Settings(chain, active=all_active(plan.stack, plan.device))
-    after: State = transform_gradients(plan.entries, settings, state or State())
+    active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool, device=plan.device)
+    entries = affected(plan.entries, chain)
+    after: State = transform_gradients(entries, Batches(chain), Settings(chain, active), state or State())
     return after
 
 
-def all_active(stack: int | None, device: torch.device) -> bool | Tensor:
-    return True if stack is None else torch.ones(stack, dtype=torch.bool, device=device)
+def affected(entries: Iterable[Entry], chain: Sequence[Transform]) -> list[Entry]:
+    """The entries that the chain may change: taken ones, and those that a filter acts on."""
+    filters = [link for link in chain if isinstance(link, ElementwiseTransform)]
+    return [entry for entry in entries if entry.taken or any(link.acts_on(entry.parameter) for link in filters)]
 
 
 def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int | None) -> None:
@@ -111,108 +101,154 @@ def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int
     for entry in entries:
         if entry.taken:
             refuse_distributed(entry)
-        for transform in chain:
-            if isinstance(transform, MatrixTransform):
+        for link in chain:
+            if isinstance(link, MatrixTransform):
                 for target in entry.targets:
-                    transform.check(target.name, target.rows, target.columns, gradient_dtype(entry.parameter))
-            elif in_scope(transform, entry) and gradient_dtype(entry.parameter) not in RTOL:
+                    link.check(target.name, target.rows, target.columns, gradient_dtype(entry.parameter))
+            elif link.acts_on(entry.parameter) and gradient_dtype(entry.parameter) not in RTOL:
                 raise TypeError(
                     f"every parameter of a filter must be real floating-point, got {entry.name!r} of "
                     f"{entry.parameter.dtype}; pass the filter a plan= that does not take it"
                 )
-            elif stack is not None and in_scope(transform, entry) and entry.stack != stack:
+            elif stack is not None and link.acts_on(entry.parameter) and entry.stack != stack:
                 raise ValueError(
                     f"a filter on a stack must have the leading axis of {stack} in every parameter, got {entry.name!r} of "
                     f"shape {entry.shape}; pass the filter a plan= that does not take it"
                 )
 
 
-def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: int | None) -> dict[str, Memory]:
-    """The memory of every parameter before the first step, so that a checkpoint has its full shape from the start."""
-    return {
-        entry.name: memory
-        for entry in entries
-        if (memory := start(entry, chain, torch.empty_like(entry.parameter, dtype=gradient_dtype(entry.parameter)), stack))
-    }
-
-
-def gradient_dtype(parameter: Tensor) -> torch.dtype:
-    """The dtype of the parameter, unless its `grad_dtype` is another."""
-    return getattr(parameter, "grad_dtype", None) or parameter.dtype
-
-
 @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once
 @torch.no_grad()
-def transform_gradients(entries: Sequence[Entry], settings: Settings, state: State) -> State:
-    """One pass over the gradients of `entries`; returns the state after it. The only writer of `p.grad`."""
-    work = _checked(entries, settings)
+def transform_gradients(entries: Sequence[Entry], batches: Batches, settings: Settings, state: State) -> State:
+    """One pass over the gradients of `entries`, which are those `affected`. Returns the state after it."""
+    gradients = [(entry, grad) for entry in entries if (grad := entry.parameter.grad) is not None]
+    for entry, grad in gradients:
+        _check_gradient(entry, grad, scaled=settings.grad_scale is not None)
     if settings.on_nonfinite == "raise":
-        _raise_nonfinite(work)
+        _raise_nonfinite(gradients)
     if settings.observe is not None:
-        _show(work, settings.observe, settings)
+        _show(gradients, settings)
     tensors = dict(state.tensors)
-    for group in _groups(work, settings):
-        tensors |= _transform(group, tensors, settings, state.step)
+    for batch in batches.of(gradients):
+        grads = [gradients[index][1] for index in batch.indices]
+        if settings.active is False:
+            _decay_only(batch, grads, settings)
+        else:
+            tensors |= _transform(batch, grads, settings, State(state.step, tensors))
     return State(state.step + 1, tensors)
 
 
-def _transform(
-    group: Sequence[Gradient], tensors: Mapping[str, Mapping[str, Tensor]], settings: Settings, step: int
-) -> dict[str, Mapping[str, Tensor]]:
-    """Puts new gradients in the place of these; returns their memories."""
-    passages = [_enter(entry, grad, settings, tensors) for entry, grad in group]
-    if settings.active is not False:
-        through_chain(passages, settings.chain, step, settings.compute)
-    for passage, (_, grad) in zip(passages, group, strict=True):
-        if passage.new is not grad:
-            _write(passage, grad, settings.grad_scale)
-    return {passage.entry.name: passage.memory for passage in passages if passage.memory}
-
-
-def _checked(entries: Iterable[Entry], settings: Settings) -> list[Gradient]:
-    """The gradients that something is to be done to, each the one that was planned for."""
-    work = []
-    for entry in entries:
-        grad = entry.parameter.grad
-        scoped = any(isinstance(link, ElementwiseTransform) and in_scope(link, entry) for link in settings.chain)
-        if grad is not None and (entry.taken or scoped):
-            check_gradient(entry, grad)
-            work.append((entry, grad))
-            if settings.grad_scale is not None and grad.dtype == torch.float16:
-                raise TypeError(
-                    f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
-                    f"got float16, which overflows when scaled back; keep the parameters in float32 and use autocast"
-                )
-    return work
-
-
-def _show(work: Iterable[Gradient], observe: Callable[[str, Tensor], None], settings: Settings) -> None:
-    """Every matrix in the order of the entries, whichever are transformed together afterwards."""
-    for entry, grad in work:
-        if grad.numel():
+def _decay_only(batch: Batch, grads: Sequence[Tensor], settings: Settings) -> None:
+    """Inactive transforms leave a gradient plain; decay before them stays on."""
+    for entry, grad in zip(batch.entries, grads, strict=True):
+        if _decay(entry, settings):
             plain = _plain_gradient(entry, grad, settings)
-            for target in entry.targets:
-                observe(target.name, target.fold(plain))
+            _write(entry, grad, plain, plain, None, settings.grad_scale)
 
 
-def _groups(work: Sequence[Gradient], settings: Settings) -> Sequence[Sequence[Gradient]]:
-    """What goes down the chain together: gradients whose matrices may share a call of one of its transforms."""
-    shared = any(isinstance(link, MatrixTransform) and link.shares for link in settings.chain)
-    return side_by_side(work) if shared and settings.active is not False else [[each] for each in work]
+def _transform(batch: Batch, grads: Sequence[Tensor], settings: Settings, state: State) -> dict[str, Mapping[str, Tensor]]:
+    """Replaces these gradients by new ones. Returns the memories of their parameters."""
+    plain = [_plain_gradient(entry, grad, settings) for entry, grad in zip(batch.entries, grads, strict=True)]
+    keeps = [_elements_to_keep(grad, batch.filtered, settings.active) for grad in plain]
+    memories = _memories(batch, plain, settings, state.tensors) if batch.filtered else []
+    new = list(plain)
+    for index, link in enumerate(settings.chain):
+        if isinstance(link, MatrixTransform):
+            _equalize(batch, new, link, Site("", state.step, settings.compute or plain[0].dtype))
+        for position in batch.scopes[index]:
+            assert isinstance(link, ElementwiseTransform)
+            name, keep = batch.entries[position].name, keeps[position]
+            new[position], memories[position] = _filter(link, index, name, new[position], memories[position], keep)
+    for entry, grad, result, before, keep in zip(batch.entries, grads, new, plain, keeps, strict=True):
+        if result is not grad:
+            _write(entry, grad, result, before, keep, settings.grad_scale)
+    return {entry.name: memory for entry, memory in zip(batch.entries, memories, strict=False) if memory}
 
 
-def _enter(entry: Entry, grad: Tensor, settings: Settings, tensors: Mapping[str, Mapping[str, Tensor]]) -> Passage:
-    plain = _plain_gradient(entry, grad, settings)
-    if settings.active is False:
-        return Passage(entry, plain, plain if _decay(entry, settings) else grad, {}, None)
-    memory = tensors.get(entry.name)
-    if memory is None:
-        memory = start(entry, settings.chain, plain, _stack_of(settings))
-    return Passage(entry, plain, plain, memory, elements_to_keep(plain, settings.chain, settings.active))
+def _memories(batch: Batch, plain: Sequence[Tensor], settings: Settings, tensors: Tensors) -> list[Mapping[str, Tensor]]:
+    """Of each parameter; new parameters start with the memory of a first step."""
+    stack = len(settings.active) if isinstance(settings.active, Tensor) else None
+    memories: list[Mapping[str, Tensor]] = []
+    for entry, grad in zip(batch.entries, plain, strict=True):
+        known = tensors.get(entry.name)
+        memories.append(start(entry, settings.chain, grad, stack) if known is None else known)
+    return memories
+
+
+def _equalize(batch: Batch, grads: list[Tensor], transform: MatrixTransform, site: Site) -> None:
+    """Puts every matrix of the batch through the transform, and the results into the list."""
+    results: dict[int, Tensor] = {}
+    for call in batch.joint if transform.shares else batch.separate:
+        matrices = [target.fold(grads[position]) for position, target in call]
+        if len(call) == 1:
+            outputs: Sequence[Tensor] = [_guarded(transform, matrices[0], site._replace(name=call[0][1].name))]
+        else:
+            outputs = parted(_guarded(transform, joined(matrices), site), like=matrices)
+        for (position, target), output in zip(call, outputs, strict=True):
+            if output.shape == grads[position].shape:  # the matrix is the whole parameter
+                results[position] = output
+            else:
+                target.write(output, into=results.setdefault(position, torch.empty_like(grads[position])))
+    for position, result in results.items():
+        grads[position] = result
+
+
+def _guarded(transform: MatrixTransform, G: Tensor, site: Site) -> Tensor:
+    """The transformed matrices; a non-finite one stays unchanged."""
+    new = transform(G, site)
+    finite = torch.isfinite(new[..., :1, :1] if transform.spreads else largest_entry(G))
+    all_finite = G.device.type == "cpu" and bool(finite.all())  # reading it does not synchronise there, and saves a pass
+    return new if all_finite else torch.where(finite, new, G)
+
+
+def _filter(
+    transform: ElementwiseTransform,
+    index: int,
+    name: str,
+    grad: Tensor,
+    before: Mapping[str, Tensor],
+    keep: Tensor | None,
+) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The filtered gradient, and the memory after it; where the result is not kept, the memory stays as it was."""
+    prefix = f"{index}."
+    memory: Memory = {key.removeprefix(prefix): value for key, value in before.items() if key.startswith(prefix)}
+    if transform.remembers is not None and set(memory) != set(transform.remembers):
+        raise ValueError(
+            f"state must come from the same transforms, got {sorted(memory)} instead of "
+            f"{sorted(transform.remembers)} for {transform!r} on {name!r}; pass state=None to start again"
+        )
+    new, memory = transform(grad, memory)
+    for value in memory.values():  # an overflow would stay in the memory for ever
+        if keep is not None and value.is_floating_point():
+            keep = keep & _finite(value, keep.ndim)
+    after = {prefix + key: _choose(keep, value, before[prefix + key]) for key, value in memory.items()}
+    return new, {**before, **after}
+
+
+def _elements_to_keep(grad: Tensor, filtered: bool, active: bool | Tensor) -> Tensor | None:
+    """Where the result is used: elements that are active and, if a memory depends on them, finite.
+
+    None means everywhere. Matrix transforms alone handle non-finite values matrix by matrix.
+    """
+    there = active.to(grad.device) if isinstance(active, Tensor) else None
+    if not filtered:
+        everywhere = there is not None and there.device.type == "cpu" and bool(there.all())
+        return None if everywhere else there
+    return _finite(grad, 0) if there is None else _finite(grad, 1) & there
+
+
+def _finite(tensor: Tensor, leading: int) -> Tensor:
+    """Whether all entries are finite: of the whole, or of each element along the leading axis."""
+    finite = torch.isfinite(tensor)
+    return finite.flatten(leading).all(-1) if finite.ndim > leading else finite
+
+
+def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+    return new if keep is None else torch.where(broadcast(keep, new), new, old)
 
 
 def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:
-    """The gradient as the transforms are to see it: unscaled, with the decay that comes before them."""
+    """The gradient that the transforms see: unscaled, with the decay that comes before them."""
     if settings.grad_scale is not None:
         grad = grad / settings.grad_scale.to(grad.device)
     decay = _decay(entry, settings)
@@ -223,28 +259,36 @@ def _decay(entry: Entry, settings: Settings) -> float:
     return settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
 
 
-def _write(passage: Passage, grad: Tensor, grad_scale: Tensor | None) -> None:
-    """In place, so that views of the gradient (DDP's buckets) follow; unless its memory cannot be written."""
-    expanded = any(stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True))
+def _write(entry: Entry, grad: Tensor, new: Tensor, plain: Tensor, keep: Tensor | None, grad_scale: Tensor | None) -> None:
+    """Writes in place, so that views of the gradient (DDP's buckets) follow; unless its memory is not writable."""
+    expanded = 0 in grad.stride() and any(
+        stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True)
+    )
     fixed = expanded or grad.is_inference()
-    if passage.keep is not None and grad_scale is None and not fixed and passage.new.dtype == grad.dtype:
-        torch.where(beside(passage.keep, grad), passage.new, passage.plain, out=grad)
+    if keep is not None and grad_scale is None and not fixed and new.dtype == grad.dtype:
+        torch.where(broadcast(keep, grad), new, plain, out=grad)
         return
-    new = choose(passage.keep, passage.new, passage.plain)
+    new = _choose(keep, new, plain)
     new = new if grad_scale is None else new * grad_scale.to(new.device)
-    if fixed:  # cloned, for it may be a part of something larger
+    if fixed:  # a clone, since it may be a part of a larger tensor
         layout = torch.contiguous_format if expanded else torch.preserve_format
-        passage.entry.parameter.grad = new.clone(memory_format=layout)
+        entry.parameter.grad = new.clone(memory_format=layout)
     else:
         grad.copy_(new)
 
 
-def _stack_of(settings: Settings) -> int | None:
-    return len(settings.active) if isinstance(settings.active, Tensor) else None
+def _show(gradients: Iterable[Gradient], settings: Settings) -> None:
+    """Passes every matrix to `observe`, in the order of the entries."""
+    assert settings.observe is not None
+    for entry, grad in gradients:
+        if grad.numel():
+            plain = _plain_gradient(entry, grad, settings)
+            for target in entry.targets:
+                settings.observe(target.name, target.fold(plain))
 
 
-def check_gradient(entry: Entry, grad: Tensor) -> None:
-    """Raises for a gradient that is not the one that was planned for."""
+def _check_gradient(entry: Entry, grad: Tensor, scaled: bool) -> None:
+    """Raises for a gradient that is not the planned one."""
     refuse_distributed(entry)
     if grad.layout != torch.strided:
         raise TypeError(
@@ -252,10 +296,15 @@ def check_gradient(entry: Entry, grad: Tensor) -> None:
         )
     if grad.dtype not in RTOL:
         raise TypeError(f"the gradient of {entry.name!r} must be real floating-point, got {grad.dtype}; exclude it")
-    if tuple(grad.shape) != entry.shape:
+    if grad.shape != entry.shape:
         raise RuntimeError(
             f"the gradient of {entry.name!r} must have shape {entry.shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
             f"ZeRO) are not matrices: use DDP or ZeRO stage 0"
+        )
+    if scaled and grad.dtype == torch.float16:
+        raise TypeError(
+            f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
+            f"got float16, which overflows when scaled back; keep the parameters in float32 and use autocast"
         )
 
 
@@ -267,8 +316,8 @@ def refuse_distributed(entry: Entry) -> None:
         )
 
 
-def _raise_nonfinite(work: Iterable[Gradient]) -> None:
-    for entry, grad in work:
+def _raise_nonfinite(gradients: Iterable[Gradient]) -> None:
+    for entry, grad in gradients:
         count = int((~torch.isfinite(grad)).sum())
         if count:
             raise FloatingPointError(

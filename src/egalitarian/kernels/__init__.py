@@ -1,1 +1,30 @@
-"""A room."""
+"""The maths: G -> U Vᵀ and its relatives, on matrices `(..., m, n)`.
+
+A kernel sees a tensor and returns a new one. It knows no parameter, no optimizer and no global random state. Scale does
+not matter, a zero matrix stays zero, and a matrix with a NaN or an Inf comes back as NaN without touching the others.
+Doors: `polar`, `polar_lowrank`, `normalize`, `natural`; `explain` prints the `Route` that `polar` follows.
+"""
+
+from egalitarian.kernels.lowrank import gaussian, polar_lowrank
+from egalitarian.kernels.polar import explain, polar
+from egalitarian.kernels.route import RTOL, Method, Precision, Route, Tier, check_matrix, choose, decide
+from egalitarian.kernels.scaling import largest_entry, normalize
+from egalitarian.kernels.svd import natural
+
+__all__ = [
+    "RTOL",
+    "Method",
+    "Precision",
+    "Route",
+    "Tier",
+    "check_matrix",
+    "choose",
+    "decide",
+    "explain",
+    "gaussian",
+    "largest_entry",
+    "natural",
+    "normalize",
+    "polar",
+    "polar_lowrank",
+]

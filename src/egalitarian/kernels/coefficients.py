@@ -1,4 +1,4 @@
-"""The coefficients: functions that take an interval [lower, 1] as close to 1 as can be, found from its lower end."""
+"""Coefficients of polynomials and rational functions that map an interval [lower, 1] as close to 1 as possible."""
 
 from __future__ import annotations
 
@@ -10,20 +10,56 @@ from functools import lru_cache
 from typing import NamedTuple
 
 Coefficients = tuple[float, float, float]
+Steps = tuple[Coefficients, ...]
 
+TOLERANCE = 2e-3
+"""The distance from 1 that the inverse root leaves to the last quintic."""
+FAST_LOW = 1e-3
+"""The weakest direction, relative to the largest, that the fast factor equalises."""
+FAST_TOLERANCE = 3e-3
+"""Its distance from 1, before rounding to half precision."""
+WEAK = 0.03
+"""Half precision may start once every direction is at least this strong."""
+BASIS_CUT = 1e-6
+"""The soft cut-off of an intermediate basis."""
+ROUGH = 0.3
+"""The distance from 1 that such a basis may have."""
 CUSHION = 0.03
 """The smallest lower end, over the upper, for which a quintic is made."""
 LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)
 """Newton and Schulz's quintic: takes 1 - d to 1 - 5/2 d³."""
 EXCHANGES = 50
-"""At most: a handful is needed, but near 1 rounding may go round in circles."""
+"""The most exchanges. A handful suffices, but near 1 rounding may make them cycle."""
 GRID = 300
-"""Points among which the extremes of an error are looked for."""
+"""Points on which the extremes of an error are searched."""
+
+
+def root_steps(k: int, rtol: float) -> Steps:
+    """The quintics for the inverse root of a Gram matrix (k, k) with this cut-off."""
+    return quintics(math.sqrt(2) * rtol * least_ratio(k), TOLERANCE)
+
+
+def basis_steps(k: int) -> Steps:
+    """The quintics for an intermediate basis of k directions."""
+    return quintics(BASIS_CUT * least_ratio(k), ROUGH)
+
+
+def least_ratio(k: int) -> float:
+    """The smallest square root of `ratio` in `polynomial._normalized`: that of k equal eigenvalues."""
+    return float(2.0 ** (-bits(k) / 16))
+
+
+def bits(k: int) -> int:
+    """The exponent of the first power of two that is at least k. It compares, which a compiler can trace."""
+    exponent = 0
+    while 2**exponent < k:
+        exponent += 1
+    return exponent
 
 
 @lru_cache
-def quintics(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
-    """Odd quintics a x + b x³ + c x⁵ whose composition takes [lower, 1] to 1 +- tolerance, each the best there is."""
+def quintics(lower: float, tolerance: float) -> Steps:
+    """Odd quintics a x + b x³ + c x⁵ whose composition takes [lower, 1] to 1 +- tolerance, each optimal."""
     steps = []
     for step, low, high in narrowing(lower):
         steps.append(step)
@@ -33,10 +69,10 @@ def quintics(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
 
 
 def narrowing(lower: float) -> Iterator[tuple[Coefficients, float, float]]:
-    """Quintic after quintic, with the interval that [lower, 1] has become.
+    """One quintic after another, with the interval that [lower, 1] has become.
 
-    The best one for a tiny lower end has a dip as deep as that end, and what falls into it drowns in rounding: so ends
-    below `CUSHION` are treated as that.
+    The best quintic for a tiny lower end has a dip as deep as that end, and rounding swamps what falls into it. So a lower
+    end below `CUSHION` counts as `CUSHION`.
     """
     low, high = lower, 1.0 + 2 * lower * lower
     while True:
@@ -47,16 +83,16 @@ def narrowing(lower: float) -> Iterator[tuple[Coefficients, float, float]]:
 
 
 def best_quintic(lower: float) -> tuple[Coefficients, float]:
-    """(a, b, c) with a x + b x³ + c x⁵ closest to 1 on [lower, 1], and its largest distance from it.
+    """(a, b, c) with a x + b x³ + c x⁵ closest to 1 on [lower, 1], and its largest distance from 1.
 
-    The best one errs by the same amount, with alternating sign, at both ends and at the two extremes in between (Remez).
+    The error of the best one has the same size, with alternating sign, at both ends and the two extremes between (Remez).
     """
-    if lower > 0.99:  # there it is Newton and Schulz's to many digits, and the four points coincide
+    if lower > 0.99:  # Newton and Schulz's to many digits, and the four points coincide
         a, b, c = LAST
         return LAST, abs(1 - lower * (a + lower**2 * (b + c * lower**2)))
     points = [lower, 0.75 * lower + 0.25, 0.25 * lower + 0.75, 1.0]
     for _ in range(100):
-        rows = [[x, x**3, x**5, (-1.0) ** place] for place, x in enumerate(points)]
+        rows = [[x, x**3, x**5, (-1.0) ** index] for index, x in enumerate(points)]
         a, b, c, error = solve(rows, [1.0] * 4)
         root = math.sqrt(9 * b * b - 20 * a * c)
         extremes = [math.sqrt((-3 * b - root) / (10 * c)), math.sqrt((-3 * b + root) / (10 * c))]
@@ -67,8 +103,16 @@ def best_quintic(lower: float) -> tuple[Coefficients, float]:
 
 
 @lru_cache
-def rationals(lower: float, tolerance: float) -> tuple[Coefficients, ...]:
-    """(a, b, c) of x (a + b x²) / (1 + c x²), each the best on what is left of [lower, 1] (dynamically weighted Halley)."""
+def fast_quintics(lower: float) -> tuple[Steps, Steps]:
+    """The quintics for `FAST_TOLERANCE`, split where every direction is stronger than `WEAK`."""
+    steps = quintics(lower, FAST_TOLERANCE)
+    strong = next(index for index, (_, low, high) in enumerate(narrowing(lower)) if low > WEAK * high)
+    return steps[: strong + 1], steps[strong + 1 :]
+
+
+@lru_cache
+def rationals(lower: float, tolerance: float) -> Steps:
+    """(a, b, c) of x (a + b x²) / (1 + c x²), each the best for the interval so far (dynamically weighted Halley)."""
     low = lower
     steps: list[Coefficients] = []
     while 1 - low > tolerance:
@@ -91,12 +135,12 @@ class LastStep(NamedTuple):
 
 
 def best_last_step(lower: float, powers: int) -> LastStep:
-    """Of those with so many powers (p, r, ...) the one closest to 1 on [lower, 1].
+    """The step with this many powers (p, r, ...) that is closest to 1 on [lower, 1].
 
-    For each d it is found by Remez's exchange; the best d by golden section.
+    Remez's exchange finds it for each d, golden section finds the best d.
     """
-    grid = [lower ** (0.5 + 0.5 * math.cos(math.pi * place / GRID)) for place in range(GRID + 1)]
-    points = [round(GRID * place / (powers + 1)) for place in range(powers + 2)]
+    grid = [lower ** (0.5 + 0.5 * math.cos(math.pi * index / GRID)) for index in range(GRID + 1)]
+    points = [round(GRID * index / (powers + 1)) for index in range(powers + 2)]
 
     def step(log_d: float) -> LastStep:
         found, points[:] = _exchange(grid, points, powers, math.exp(log_d))
@@ -107,31 +151,31 @@ def best_last_step(lower: float, powers: int) -> LastStep:
 
 
 def _exchange(grid: list[float], points: list[int], powers: int, d: float) -> tuple[LastStep, list[int]]:
-    """The best for this d, from these points on; and where it errs most, to one side and the other in turn."""
+    """The best step for this d, from these starting points; and the points where its error is largest, in turn."""
     columns = [[x ** (2 * power + 1) for power in range(powers)] + [x / (1 + d * x * x)] for x in grid]
     for _ in range(EXCHANGES):
-        rows = [[*columns[point], (-1.0) ** place] for place, point in enumerate(points)]
+        rows = [[*columns[point], (-1.0) ** index] for index, point in enumerate(points)]
         *found, even = solve(rows, [1.0] * len(rows))
         off = [1 - sum(map(operator.mul, found, column)) for column in columns]
         after = _extremes(off, len(points))
         error = max(map(abs, off))
-        if error <= abs(even) * (1 + 1e-9) or after == points or len(after) < len(points):  # the last: rounding is all
+        if error <= abs(even) * (1 + 1e-9) or after == points or len(after) < len(points):  # the last: rounding alone
             break
         points = after
     return LastStep(tuple(found[:-1]), found[-1], d, error), points
 
 
 def _extremes(off: list[float], count: int) -> list[int]:
-    """Where `off` is largest between changes of its sign; the ends go first when there are more than `count`."""
-    runs = [list(run) for _, run in itertools.groupby(range(len(off)), lambda place: off[place] > 0)]
-    peaks = [max(run, key=lambda place: abs(off[place])) for run in runs]
+    """Where `off` is largest between changes of its sign. Surplus points are dropped at the ends."""
+    runs = [list(run) for _, run in itertools.groupby(range(len(off)), lambda index: off[index] > 0)]
+    peaks = [max(run, key=lambda index: abs(off[index])) for run in runs]
     while len(peaks) > count:
         peaks.pop(0 if abs(off[peaks[0]]) < abs(off[peaks[-1]]) else -1)
     return peaks
 
 
 def _golden(step: Callable[[float], LastStep], low: float, high: float) -> LastStep:
-    """The step of the smallest error, which falls and then rises."""
+    """The step with the smallest error, which falls and then rises with d."""
     share = (math.sqrt(5) - 1) / 2
     inner = [high - share * (high - low), low + share * (high - low)]
     left, right = map(step, inner)
@@ -148,7 +192,7 @@ def _golden(step: Callable[[float], LastStep], low: float, high: float) -> LastS
 
 
 def solve(rows: list[list[float]], right: list[float]) -> list[float]:
-    """A small linear system by elimination with pivoting, in plain numbers: wherever torch is being traced, too."""
+    """Solves a small linear system by elimination with pivoting, in plain numbers, so that it works while torch traces."""
     table = [[*row, value] for row, value in zip(rows, right, strict=True)]
     size = len(table)
     for column in range(size):

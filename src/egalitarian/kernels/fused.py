@@ -1,7 +1,7 @@
-"""The inverse root of small Gram matrices as one Triton kernel: a block holds its matrix from first to last.
+"""The inverse root of small Gram matrices as one Triton kernel, which keeps each matrix in one block.
 
-The arithmetic is that of `products`; only its hundred launches, which take longer than their work where matrices are this
-small, are one. Where Triton or its compiler is missing, or torch is being traced, `products` does it step by step.
+The arithmetic is that of `polynomial`. One launch replaces about a hundred, which would take longer than their work.
+Without Triton or its compiler, and while torch traces, `polynomial` makes the launches.
 """
 
 from __future__ import annotations
@@ -9,28 +9,37 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from egalitarian.kernels.route import traced
+from egalitarian.kernels.coefficients import Steps
 
-MOST = 64
-"""The largest matrix that one block is faster at (benchmarks/resident.py: 10 times at 4, 6 at 32, 1.3 to 1.9 at 64)."""
-
-Steps = tuple[tuple[float, float, float], ...]
+LARGEST = 64
+"""The largest matrix for which one block is faster (benchmarks/fused.py: 10 times at 4, 6 at 32, 1.3 to 1.9 at 64)."""
 
 _tables: dict[tuple[Steps, int, torch.device], Tensor | None] = {}
-"""The coefficients on a device, for matrices of a size; None where the kernel cannot be had."""
+"""The coefficients on a device, by steps and size; None where the kernel does not work."""
 
 
-def fits_a_block(K: Tensor, steps: Steps) -> bool:
-    """Whether the kernel takes such a Gram matrix, (..., k, k)."""
-    small = K.shape[-1] <= MOST and K.numel() > 0 and K.dtype == torch.float64
-    return small and K.device.type == "cuda" and not traced(K) and _ready(steps, K.shape[-1], K.device)
+def is_available(k: int, device: torch.device, steps: Steps) -> bool:
+    """Whether the kernel works for Gram matrices (k, k) in float64.
+
+    The first call tries it, unless a CUDA graph is being captured.
+    """
+    if k > LARGEST or not k or device.type != "cuda":
+        return False
+    key = steps, k, _indexed(device)
+    if key not in _tables and not torch.cuda.is_current_stream_capturing():
+        _tables[key] = _tried(*key)
+    return _tables.get(key) is not None
 
 
 def inverse_root(K: Tensor, cut: float, steps: Steps, *, sharp: bool) -> Tensor:
-    """(K + e²)^(-1/2) with e² = ratio cut², scaled as `products._normalized` does; `sharp`: and its cut made sharp."""
+    """(K + e²)^(-1/2) with e² = ratio cut², scaled as in `polynomial._normalized`. `sharp`: with a sharp cut-off."""
     table = _tables[steps, K.shape[-1], K.device]
     assert table is not None
     return _launched(K, cut, table, sharp)
+
+
+def _indexed(device: torch.device) -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
 
 
 def _launched(K: Tensor, cut: float, table: Tensor, sharp: bool) -> Tensor:
@@ -45,24 +54,17 @@ def _launched(K: Tensor, cut: float, table: Tensor, sharp: bool) -> Tensor:
     return Z.reshape(K.shape)
 
 
-def _ready(steps: Steps, k: int, device: torch.device) -> bool:
-    """Whether the kernel has been tried for such matrices; the first time it is, unless a CUDA graph is being captured."""
-    key = steps, k, device
-    if key not in _tables and not torch.cuda.is_current_stream_capturing():
-        _tables[key] = _tried(steps, k, device)
-    return _tables.get(key) is not None
-
-
 def _tried(steps: Steps, k: int, device: torch.device) -> Tensor | None:
+    """The coefficients on the device, after one launch that worked; None if it did not."""
     try:
         table = torch.tensor(steps, dtype=torch.float64).pin_memory().to(device, non_blocking=True)
         for sharp in (False, True):
             _launched(torch.eye(k, dtype=torch.float64, device=device), 1e-6, table, sharp)
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record(torch.cuda.current_stream(device))
-        done.synchronize()  # this once: the table is there for every stream, and what went wrong is known
+        done.synchronize()  # once: every stream sees the table, and a failure is known
     except torch.OutOfMemoryError:
         raise
-    except Exception:  # no Triton, no compiler for it, no such card: whatever it is, `products` has another way
+    except Exception:  # no Triton, no compiler or an unsupported GPU: `polynomial` works without
         return None
     return table

@@ -1,106 +1,136 @@
 """The polar factor by matrix products alone: a fixed number of them, no branch, no synchronisation, any batch.
 
-With K = A Aᵀ / ν² (the short side in front, ν at least the largest singular value) and a cut e, (K + e²)^(-1/2) A / ν is
-the polar factor with a soft cut: a direction of singular value s comes out as s / sqrt(s² + e²). The inverse root is a
-composition of odd quintics, each the closest to 1 on the interval that the one before leaves, run on R = K + e² and Z side
-by side: with h = a + b R + c R²,
+With K = A Aᵀ / ν² (the short side first, ν at least the largest singular value) and a cut-off e, (K + e²)^(-1/2) A / ν is
+the polar factor with a soft cut-off: a direction of singular value s comes out as s / sqrt(s² + e²). The inverse root is a
+composition of odd quintics. Each is the closest to 1 on the interval that the one before leaves. They act on R = K + e² and
+Z together, with h = a + b R + c R²:
 
     Z <- Z h,    R <- R h²,    from Z = 1 until R = 1, when Z = (K + e²)^(-1/2).
 
-Then the cut is made sharp: W = 1 - e² Z² has the squares of the singular values so far, and a polynomial of W drives those
-above one half to 1 and those below to 0. A last quintic on the factor itself ends the job.
+Then the cut-off is made sharp. W = 1 - e² Z² has the squares of the singular values so far, and a polynomial of W drives
+those above one half to 1 and those below to 0. A quintic on the factor itself ends the iteration.
 
-For large matrices a rational step is cheaper than four quintics: h = b/c + (a - b/c) (1 + c R)^(-1), by Cholesky: the QDWH
-of Nakatsukasa, Bai and Gygi on the Gram matrix.
+For large matrices a rational step is cheaper than four quintics: h = b/c + (a - b/c) (1 + c R)^(-1), by Cholesky. That is
+QDWH (Nakatsukasa, Bai and Gygi) on the Gram matrix.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from egalitarian.kernels.coefficients import LAST, Coefficients, narrowing, quintics, rationals
-from egalitarian.kernels.fused import fits_a_block, inverse_root
+from egalitarian.kernels.coefficients import (
+    BASIS_CUT,
+    FAST_LOW,
+    FAST_TOLERANCE,
+    LAST,
+    TOLERANCE,
+    WEAK,
+    Coefficients,
+    basis_steps,
+    bits,
+    fast_quintics,
+    least_ratio,
+    quintics,
+    rationals,
+    root_steps,
+)
+from egalitarian.kernels.fused import inverse_root
+from egalitarian.kernels.route import Root, Route
 
-TOLERANCE = 2e-3
-"""How near to 1 the inverse root must bring what the last quintic is to finish."""
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
-FAST_LOW = 1e-3
-"""The weakest direction, of the largest, that the fast factor equalises."""
-FAST_TOLERANCE = 3e-3
-"""How near to 1, before rounding to half precision."""
-WEAK = 0.03
-"""How strong every direction must be before half precision may take over."""
-BASIS_CUT = 1e-6
-"""Where the soft cut of a basis on the way lies."""
-ROUGH = 0.3
-"""How near to 1 such a basis is brought."""
 LOST = 1e-3
-"""What is weaker than this in such a basis was noise already."""
-LARGE = 1536
-"""From this short side on, a Cholesky factor costs less than the products that it saves."""
+"""Directions of an intermediate basis that are weaker than this are noise."""
 
 
-def polar_by_products(A: Tensor, rtol: float) -> Tensor:
+def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor | None = None) -> Tensor:
+    """U Vᵀ of X in float64; in the fast tier, float16.
+
+    On a GPU, rows of zeros pad the short side to a multiple of 8: such products are a tenth faster, and zeros add no
+    direction.
+    """
+    tall = X.shape[-2] > X.shape[-1]
+    A = X.mT if tall else X
+    short = A.shape[-2]
+    if route.short > short:
+        padded = A.new_zeros(*A.shape[:-2], route.short, A.shape[-1], dtype=torch.float64)
+        padded[..., :short, :] = A
+        A = padded
+    else:
+        A = A.to(torch.float64)
+    if route.one_by_one and A.ndim > 2:
+        P = torch.stack([_factor(route, matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
+    else:
+        P = _factor(route, A)
+    P = P[..., :short, :]
+    return P.mT if tall else P
+
+
+def _factor(route: Route, A: Tensor) -> Tensor:
+    return fast_factor(A, route.root) if route.tier == "fast" else exact_factor(A, route.rtol, route.root)
+
+
+def exact_factor(A: Tensor, rtol: float, root: Root) -> Tensor:
     """U Vᵀ of A (..., k, n), k <= n, in the precision of A; directions below about `rtol` of the largest are zero."""
-    P = _root(A, rtol) @ A
+    P = _root(A, rtol, root) @ A
     return _quintic(LAST, P @ P.mT) @ P
 
 
-def lowrank_by_products(X: Tensor, sketch: Tensor, iterations: int, rtol: float) -> Tensor:
-    """U S⁻¹ Uᵀ X with U, S of X Q, where Q is what power iteration makes of the sketch (n, k), k <= m, n.
+def lowrank_factor(X: Tensor, sketch: Tensor, iterations: int, rtol: float, root: Root) -> Tensor:
+    """U S⁻¹ Uᵀ X with U, S of X Q, where power iteration turns the sketch (n, k), k <= m, n, into Q.
 
-    On the way to Q the range is all that matters, so a basis need not be orthonormal; at the end it must be.
+    During the iteration only the range of Q matters, so its basis need not be orthonormal; at the end it must be.
     """
     Q = sketch
     for _ in range(iterations):
-        Q = _basis(X @ Q)
-        Q = _basis(X.mT @ Q)
-    Q = polar_by_products(Q.mT, LOST).mT
+        Q = _basis(X @ Q, root)
+        Q = _basis(X.mT @ Q, root)
+    Q = exact_factor(Q.mT, LOST, root).mT
     B = (X @ Q).mT  # W S Uᵀ
-    Z = _root(B, rtol)
+    Z = _root(B, rtol, root)
     P = Z @ B
     h = _quintic(LAST, P @ P.mT)
     P, Z = h @ P, h @ Z  # W Uᵀ and W S⁻¹ Wᵀ
     return P.mT @ (Z @ (P @ X))
 
 
-def _basis(Y: Tensor) -> Tensor:
-    """Of the range of Y (..., m, k): every direction that is not noise brought near to 1; no sharp cut, so none is lost."""
+def _basis(Y: Tensor, root: Root) -> Tensor:
+    """A basis of the range of Y (..., m, k): every direction above the noise is near 1. A soft cut-off loses none."""
     A = Y.mT
     K = A @ A.mT
-    steps = quintics(BASIS_CUT * _least_ratio(A.shape[-2]), ROUGH)
-    if fits_a_block(K, steps):
+    steps = basis_steps(A.shape[-2])
+    if root == "fused":
         return (inverse_root(K, BASIS_CUT, steps, sharp=False) @ A).mT
     K, square, scale, ratio = _normalized(K)
     return ((_root_by_quintics(K, square, BASIS_CUT * BASIS_CUT * ratio, steps) / scale) @ A).mT
 
 
-def _root(A: Tensor, rtol: float) -> Tensor:
+def _root(A: Tensor, rtol: float, root: Root) -> Tensor:
     """(A Aᵀ)^(-1/2), zero where a direction of A is below about `rtol` of the largest; to `TOLERANCE`."""
     K = A @ A.mT
-    cut = math.sqrt(2) * rtol  # for the ratio is a lower bound
-    low = cut * _least_ratio(A.shape[-2])
-    steps = quintics(low, TOLERANCE)
-    if fits_a_block(K, steps):
+    cut = math.sqrt(2) * rtol  # the ratio is a lower bound
+    steps = root_steps(A.shape[-2], rtol)
+    if root == "fused":
         return inverse_root(K, cut, steps, sharp=True)
     K, square, scale, ratio = _normalized(K)
     e2 = cut * cut * ratio
-    Z = _root_by_cholesky(K, e2, rationals(low, TOLERANCE)) if is_large(A) else _root_by_quintics(K, square, e2, steps)
+    if root == "cholesky":
+        Z = _root_by_cholesky(K, e2, rationals(cut * least_ratio(A.shape[-2]), TOLERANCE))
+    else:
+        Z = _root_by_quintics(K, square, e2, steps)
     return _sharpened(Z, e2).div_(scale)
 
 
-def fast_polar_by_products(A: Tensor) -> Tensor:
-    """The same to 1e-2 for directions above 1e-3 of the largest, in float16; weaker ones come out weaker.
+def fast_factor(A: Tensor, root: Root) -> Tensor:
+    """U Vᵀ to 1e-2 for directions above 1e-3 of the largest, in float16; weaker directions come out weaker.
 
-    The inverse root goes only so far that no such direction is weak any more; half precision does the rest, on the factor
-    itself, so that no step makes an earlier one's rounding stronger. The first takes the factor in float32, for what
-    rounding that would add outside A's directions is weak now, and will be made strong.
+    The inverse root stops as soon as no such direction is weak. Half precision does the rest on the factor itself, so that
+    no step amplifies the rounding of an earlier one. Its first step takes the factor in float32: rounding there would add
+    weak directions outside the range of A, and later steps would amplify them.
     """
     K = A @ A.mT
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
@@ -108,8 +138,8 @@ def fast_polar_by_products(A: Tensor) -> Tensor:
     root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-60)
     above = root_t4.sqrt()  # the fourth root of t_4: at least the largest eigenvalue, at most k^(1/4) times that
     K, square = K.div_(above), square.div_(root_t4)
-    low = FAST_LOW * 2.0 ** (-_bits(A.shape[-2]) / 8)
-    if is_large(A):
+    low = FAST_LOW * 2.0 ** (-bits(A.shape[-2]) / 8)
+    if root == "cholesky":
         Z = _root_by_cholesky(K, 0.0, rationals(low, 1 - WEAK))
         rest = quintics(WEAK, FAST_TOLERANCE)
     else:
@@ -123,13 +153,8 @@ def fast_polar_by_products(A: Tensor) -> Tensor:
     return H
 
 
-def is_large(A: Tensor) -> bool:
-    """Whether the inverse root is made by Cholesky; not in a batch, where that has been seen to abort (MAGMA)."""
-    return A.ndim == 2 and A.shape[-2] >= LARGE
-
-
 def _normalized(K: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(K / scale², its square, scale, ratio): with eigenvalues at most 1, and a lower bound close to the largest of them.
+    """(K / scale², its square, scale, ratio): eigenvalues at most 1, and a tight lower bound of the largest of them.
 
     With t_j the sum of the j-th powers of the eigenvalues, t_8^(1/8) is at least the largest, (t_8 / t_4)^(1/4) at most.
     """
@@ -143,23 +168,10 @@ def _normalized(K: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return K.div_(above), square.div_(above.square()), (trace * above).sqrt(), ratio
 
 
-def _least_ratio(k: int) -> float:
-    """How small the square root of `ratio` can be: it is when all eigenvalues are equal."""
-    return float(2.0 ** (-_bits(k) / 16))
-
-
-def _bits(k: int) -> int:
-    """The power of two that is at least k; by comparing, so that a compiled call knows the number."""
-    bits = 0
-    while 2**bits < k:
-        bits += 1
-    return bits
-
-
 def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor | float, steps: Sequence[Coefficients]) -> Tensor:
-    """(K + e²)^(-1/2), K and K² being overwritten.
+    """(K + e²)^(-1/2). K and its square are overwritten.
 
-    What h is in the first step matters little, so long as Z and R get the same: K² will do for R².
+    The first h may be inexact, as long as Z and R get the same one: so K² stands for R² there.
     """
     (a, b, c), *rest = steps
     h = _shift_(square.mul_(c).add_(K, alpha=b), a)
@@ -170,7 +182,7 @@ def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> 
     """Z R^(-1/2), or R^(-1/2)."""
     for step in steps[:-1]:
         h = _quintic(step, R)
-        _shift_(R, -_half(step))  # as it was
+        _shift_(R, -_half(step))  # restores R
         Z = h if Z is None else Z @ h
         R = R @ h @ h
     h = _quintic(steps[-1], R)
@@ -178,7 +190,7 @@ def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> 
 
 
 def _quintic(step: Coefficients, R: Tensor) -> Tensor:
-    """a + b R + c R² as c (R + b / 2c)² + a - b² / 4c: one product, and nothing else as large; R is left as R + b / 2c."""
+    """a + b R + c R² as c (R + b / 2c)² + a - b² / 4c: one product and one matrix of memory. R becomes R + b / 2c."""
     a, _, c = step
     half = _half(step)
     _shift_(R, half)
@@ -193,20 +205,20 @@ def _half(step: Coefficients) -> float:
 def _root_by_cholesky(K: Tensor, e2: Tensor | float, steps: Sequence[Coefficients]) -> Tensor:
     """(K + e²)^(-1/2) of one large matrix."""
     R, Z = _shift_(K, e2), None
-    for place, (a, b, c) in enumerate(steps):
+    for index, (a, b, c) in enumerate(steps):
         factor, _ = torch.linalg.cholesky_ex(_shift_(c * R, 1.0))
         T = torch.cholesky_inverse(factor)  # (1 + c R)^-1
         gain = a - b / c
         h = _shift_(gain * T, b / c)
         Z = h if Z is None else Z @ h
-        if place + 1 < len(steps):
+        if index + 1 < len(steps):
             R = _shift_(b / c * R - gain / c * T, gain / c) @ h  # R T = (1 - T) / c
     assert Z is not None
     return Z
 
 
 def _sharpened(Z: Tensor, e2: Tensor) -> Tensor:
-    """Z times 1 where s > e and 0 where s < e, and what the soft cut fell short by, to first order."""
+    """Z times 1 where s > e and 0 where s < e. To first order, it also corrects what the soft cut-off took away."""
     W = _shift_((Z @ Z).mul_(-e2), 1.0)
     square = W @ W
     cube = square @ W
@@ -226,11 +238,3 @@ def _times(alpha: float, A: Tensor, B: Tensor) -> Tensor:
         return torch.addmm(A, A, B, beta=0, alpha=alpha)
     flat = A.reshape(-1, *A.shape[-2:])
     return torch.baddbmm(flat, flat, B.reshape(-1, *B.shape[-2:]), beta=0, alpha=alpha).reshape(A.shape)
-
-
-@lru_cache
-def fast_quintics(lower: float) -> tuple[tuple[Coefficients, ...], tuple[Coefficients, ...]]:
-    """The same for `FAST_TOLERANCE`, split where nothing is weaker than `WEAK` of the strongest."""
-    steps = quintics(lower, FAST_TOLERANCE)
-    strong = next(place for place, (_, low, high) in enumerate(narrowing(lower)) if low > WEAK * high)
-    return steps[: strong + 1], steps[strong + 1 :]

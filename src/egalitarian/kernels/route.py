@@ -1,89 +1,269 @@
-"""Which of the ways to the polar factor is taken: by device, dtype, size, cut-off and precision."""
+"""Which algorithm computes a polar factor, in which arithmetic, and why.
+
+`choose` decides, from shape, dtype, device, cut-off and precision. `polar` follows the `Route` that it returns, and
+`explain` prints it. No other file chooses an algorithm.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
-Way = Literal["svd", "eigh", "products", "inverses"]
-Method = Literal["auto", "svd", "eigh", "products", "inverses"]
-Mode = Literal["exact", "fast"]
+from egalitarian.checks import check_number
+from egalitarian.kernels.coefficients import Steps, root_steps
+from egalitarian.kernels.fused import is_available
+
+Precision = torch.dtype | Literal["tf32"]
+Algorithm = Literal["svd", "eigh", "polynomial", "rational"]
+Method = Literal["auto", "svd", "eigh", "polynomial", "rational"]
+Tier = Literal["exact", "fast"]
+Root = Literal["quintics", "cholesky", "fused"]
+
+RENAMED = {"products": "polynomial", "inverses": "rational"}
+"""Old names of methods."""
+
+RTOL: dict[Precision, float] = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-6,
+    "tf32": 1e-3,
+    torch.float16: 1e-3,
+    torch.bfloat16: 5e-3,
+}
+"""The default cut-off, by the precision in which a gradient was *computed*: rounding noise lies below it. Relative to the
+largest singular value. `benchmarks/noise.py` measures the noise."""
 
 GRAM_RTOL = 5e-7
 """A float64 Gram matrix resolves singular values down to about 1e-7 of the largest."""
-
 FAST_RTOL = 3e-4
-"""Where float32 arithmetic loses a direction."""
-
+"""The cut-off of eigenvectors in float32: weaker directions are lost in rounding."""
 FAST_CUT = 5e-4
-"""The largest cut-off that fast products and inverses may leave out: what is below it they make weak by themselves."""
-
-ALONE = 128
-"""From this short side on a CPU takes matrices one by one: what it works on stays near."""
-
-INVERSES_FROM = 64
-"""The short side from which inverses are clearly faster on a CPU than eigenvectors, in a batch, too."""
-
-COARSE = 1e-2
-"""A cut-off above this is no noise but a choice of directions, which must be exact: not by products."""
-
+"""The largest cut-off that fast polynomial and rational routes may ignore: they leave directions below it weak anyway."""
+SHARP_CUT = 1e-2
+"""A larger cut-off selects directions, so it must be sharp: no polynomial."""
+BLOCKED_FROM = 128
+"""From this short side on, a CPU computes matrices one by one, which keeps the working set in cache."""
+RATIONAL_FROM = 64
+"""From this short side on, the rational route is clearly faster on a CPU than eigenvectors."""
+CHOLESKY_FROM = 1536
+"""From this short side on, a Cholesky factor costs less than the products that it saves."""
 FULL_RATE = ((8, 0), (9, 0), (10, 0))
-"""Compute capabilities of the cards that are as fast in float64 as in float32."""
-SLOW_CARD_PRODUCTS = 512
-"""On other cards the largest short side for which float64 products are chosen (not measured: we have no such card)."""
+"""Compute capabilities of GPUs that are as fast in float64 as in float32."""
+SLOW_GPU_POLYNOMIAL = 512
+"""On other GPUs, the largest short side for a float64 polynomial. Not measured: we have no such GPU."""
 
 
-def choose_method(
-    method: Method,
-    dtype: torch.dtype,
-    rtol: float,
-    precision: Mode = "exact",
+@dataclass(frozen=True)
+class Route:
+    """How a polar factor is computed, and why."""
+
+    algorithm: Algorithm
+    tier: Tier
+    """The accuracy of the arithmetic. It is exact where a fast one would not be faster."""
+    dtype: torch.dtype
+    """Of the Gram matrix, or of the SVD."""
+    rtol: float
+    """Directions of at most this share of the largest singular value become zero."""
+    why: str
+    short: int = 1
+    """The short side of the matrix, with padding."""
+    floor: float | None = None
+    readable: bool = False
+    """Whether values may decide the next operation: on a CPU, outside vmap and tracing."""
+    blocked: bool = False
+    """Eigenvectors: one matrix at a time, its Gram matrix in blocks."""
+    one_by_one: bool = False
+    """Whether the matrices of a batch are computed one after another."""
+    root: Root = "quintics"
+    """Polynomial: how the inverse root of the Gram matrix is computed."""
+    fallback: Route | None = None
+    """Rational: the route for a matrix with too many weak directions."""
+
+    def __str__(self) -> str:
+        gram = f"Gram matrix {self.short} x {self.short}"
+        dtype = str(self.dtype).removeprefix("torch.")
+        sides = {"quintics": "quintics", "cholesky": "Cholesky steps", "fused": "quintics in one Triton kernel"}
+        if self.algorithm == "svd":
+            text = f"{dtype} SVD, cut-off {self.rtol:g}"
+        elif self.algorithm == "rational":
+            text = f"{gram} in {dtype}, two inverses; no cut-off; eigenvectors if there are many weak directions"
+        elif self.algorithm == "polynomial":
+            end = f"sharp cut-off {self.rtol:g}" if self.tier == "exact" else "then half precision; no cut-off"
+            text = f"{gram} in {dtype}, {sides[self.root]}, {end}"
+        elif self.dtype == torch.float32:
+            text = f"{gram} in float32 and its eigenvectors, weak ones separately; cut-off {self.rtol:g}"
+        else:
+            text = f"{gram} in {dtype} and its eigenvectors{';' if self.tier == 'fast' else ','} cut-off {self.rtol:g}"
+        return f"{self.algorithm}: {text} ({self.why})"
+
+
+def choose(
+    G: Tensor,
     *,
+    method: Method = "auto",
+    precision: Tier = "exact",
+    rtol: float | None = None,
     floor: float | None = None,
-    device: torch.device | None = None,
-    short: int = 1,
-) -> Way:
-    """The documented rule behind `method="auto"`; a method asked for by name is taken (by inverses: what they are for)."""
+) -> Route:
+    """The route for this tensor. The arguments are those of `polar`."""
+    check_matrix(G)
+    if is_traced(G):
+        return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, traced=True)
+    readable = G.device.type == "cpu"
+    float32 = readable and precision == "fast" and float32_is_full()
+    if G.device.type == "cuda":  # whether the Triton kernel is ready may change
+        return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
+    return _remembered(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
+
+
+def decide(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device | None,
+    method: Method,
+    precision: Tier,
+    rtol: float | None = None,
+    floor: float | None = None,
+    readable: bool = False,
+    float32: bool = False,
+    traced: bool = False,
+) -> Route:
+    """The documented rule. `float32`: whether float32 products on this CPU may be used, and have full precision.
+
+    Raises:
+        ValueError: the options exclude each other, or one is out of range.
+    """
+    rtol = cut_off(dtype, rtol)
+    if floor is not None:
+        check_number("floor", floor, "leave it out for the scale-free polar factor")
+    _check(method, precision, rtol, floor)
+    short = min(shape[-2:])
+    algorithm, why = _algorithm(method, precision, dtype, device, short, rtol, floor)
+    if algorithm == "rational":
+        eigenvectors = _by_eigenvectors(shape, precision, rtol, None, why, readable, float32)
+        if float32 and all(shape):
+            single = Route("rational", "fast", torch.float32, rtol, why, short)
+            return replace(single, readable=True, one_by_one=True, fallback=eigenvectors)
+        reason = "the rational route needs full float32 products and values that can be read"
+        return _by_eigenvectors(shape, precision, rtol, None, f"{why}; {reason}", readable, float32)
+    if algorithm == "eigh":
+        return _by_eigenvectors(shape, precision, rtol, floor, why, readable, float32)
+    if algorithm == "svd":
+        return Route("svd", "exact", torch.float64, rtol, why, short, floor, readable)
+    tier: Tier = "exact" if rtol > FAST_CUT else precision
+    padded = short + -short % 8 if device is not None and device.type == "cuda" else short
+    root = root_for(padded, device, root_steps(padded, rtol) if tier == "exact" and not traced else None)
+    return Route("polynomial", tier, torch.float64, rtol, why, padded, one_by_one=root == "cholesky", root=root)
+
+
+_remembered = lru_cache(maxsize=1024, typed=True)(decide)
+
+
+def root_for(short: int, device: torch.device | None, steps: Steps | None, *, batch: bool = False) -> Root:
+    """How an inverse root of this size is computed; the Triton kernel needs its `steps`.
+
+    A batched Cholesky is avoided: it has aborted inside MAGMA.
+    """
+    if steps is not None and device is not None and is_available(short, device, steps):
+        return "fused"
+    return "cholesky" if short >= CHOLESKY_FROM and not batch else "quintics"
+
+
+def _by_eigenvectors(
+    shape: tuple[int, ...], precision: Tier, rtol: float, floor: float | None, why: str, readable: bool, float32: bool
+) -> Route:
+    """Eigenvectors of a small Gram matrix are exact: nothing is faster there."""
+    short = min(shape[-2:])
+    tier: Tier = "exact" if short < BLOCKED_FROM and rtol >= GRAM_RTOL else precision
+    large = readable and short >= BLOCKED_FROM
+    blocked = large and (floor is None or len(shape) == 2)
+    narrow = tier == "fast" and large and float32
+    cut = rtol if tier == "exact" else max(rtol, FAST_RTOL)
+    dtype = torch.float32 if narrow else torch.float64
+    return Route("eigh", tier, dtype, cut, why, short, floor, readable, blocked, large and floor is None)
+
+
+def _check(method: Method, precision: Tier, rtol: float, floor: float | None) -> None:
+    """Raises for options that exclude each other."""
     if method not in get_args(Method):
-        raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; 'auto' chooses for you")
-    if precision not in get_args(Mode):
+        hint = f"it is now called {RENAMED[method]!r}" if method in RENAMED else "'auto' chooses for you"
+        raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; {hint}")
+    if precision not in get_args(Tier):
         raise ValueError(f"precision must be 'exact' or 'fast', got {precision!r}; 'exact' is the default")
-    if method in ("eigh", "products") and precision == "exact" and rtol < GRAM_RTOL:
+    if method in ("eigh", "polynomial") and precision == "exact" and rtol < GRAM_RTOL:
         raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
-    if floor is not None and (method == "products" or precision == "fast"):
+    if floor is not None and (method == "polynomial" or precision == "fast"):
         raise ValueError(
-            f"floor must be None for method 'products' or precision 'fast', got {floor:g}; use 'exact' with 'eigh' or 'svd'"
+            f"floor must be None for method 'polynomial' or precision 'fast', got {floor:g}; "
+            f"use 'exact' with 'eigh' or 'svd'"
         )
     if method == "svd" and precision == "fast":
         raise ValueError("precision must be 'exact' for method 'svd', got 'fast'; use method='auto' for a fast one")
-    if method == "inverses" and precision == "exact":
-        raise ValueError("precision must be 'fast' for method 'inverses', got 'exact'; use method='eigh' or 'products'")
-    if method == "inverses" and rtol > FAST_CUT:
-        raise ValueError(f"rtol must be <= {FAST_CUT:g} for method 'inverses', got {rtol:g}; use method='auto' or 'eigh'")
+    if method == "rational" and precision == "exact":
+        raise ValueError("precision must be 'fast' for method 'rational', got 'exact'; use method='eigh' or 'polynomial'")
+    if method == "rational" and rtol > FAST_CUT:
+        raise ValueError(f"rtol must be <= {FAST_CUT:g} for method 'rational', got {rtol:g}; use method='auto' or 'eigh'")
+
+
+def _algorithm(
+    method: Method,
+    precision: Tier,
+    dtype: torch.dtype,
+    device: torch.device | None,
+    short: int,
+    rtol: float,
+    floor: float | None,
+) -> tuple[Algorithm, str]:
+    """The rule behind `method="auto"`, and its reason. A method that is given by name is taken."""
     if method != "auto":
-        return method
+        return method, "as requested"
     if precision == "exact" and (dtype == torch.float64 or rtol < GRAM_RTOL):
-        return "svd"
-    on_cuda = device is not None and device.type == "cuda"
-    on_cpu = device is not None and device.type == "cpu"
-    if on_cpu and precision == "fast" and rtol <= FAST_CUT and short >= INVERSES_FROM:
-        return "inverses"
-    if device is None or not on_cuda or floor is not None or rtol > COARSE:
-        return "eigh"
-    return "products" if short <= SLOW_CARD_PRODUCTS or full_rate(device) else "eigh"
+        return "svd", f"a Gram matrix does not resolve a cut-off below {GRAM_RTOL:g}"
+    kind = "cpu" if device is None else device.type
+    where = "on a CPU" if kind == "cpu" else f"on device {kind}"
+    if device is not None and kind == "cpu" and precision == "fast" and rtol <= FAST_CUT and short >= RATIONAL_FROM:
+        return "rational", where
+    if floor is not None:
+        return "eigh", "a floor needs the singular values"
+    if rtol > SHARP_CUT:
+        return "eigh", f"a cut-off above {SHARP_CUT:g} must be sharp"
+    if device is None or kind != "cuda":
+        return "eigh", where
+    if full_rate(device):
+        return "polynomial", "on a GPU with fast float64"
+    slow = "on a GPU with slow float64, short side"
+    if short <= SLOW_GPU_POLYNOMIAL:
+        return "polynomial", f"{slow} at most {SLOW_GPU_POLYNOMIAL}"
+    return "eigh", f"{slow} above {SLOW_GPU_POLYNOMIAL}"
 
 
-def mode_of(method: Way, precision: Mode, rtol: float, short: int) -> Mode:
-    """The precision that is worked in: fast products have no cut-off, so where one matters they are exact; and so are
-    eigenvectors of small matrices, where nothing is faster."""
-    exact = rtol > FAST_CUT if method == "products" else method == "eigh" and short < ALONE and rtol >= GRAM_RTOL
-    return "exact" if exact else precision
+def cut_off(dtype: torch.dtype, rtol: float | None) -> float:
+    """The relative cut-off: as given, or the default of the dtype."""
+    if rtol is None:
+        return RTOL[dtype]
+    check_number("rtol", rtol, "the default follows the dtype", below=1.0)
+    return rtol
 
 
-def traced(G: torch.Tensor) -> bool:
-    """Whether torch only follows what would be done with G, under vmap, compiling, tracing: no value of it can be read."""
+def check_matrix(G: Tensor) -> None:
+    """Raises unless G is a dense floating-point matrix or a batch of them."""
+    if not isinstance(G, Tensor):
+        raise TypeError(f"G must be a tensor, got {type(G).__name__}; convert it with torch.as_tensor")
+    if G.layout != torch.strided:
+        raise TypeError(f"G must be dense, got layout {G.layout}; call .to_dense()")
+    if G.dtype not in RTOL:
+        raise TypeError(f"G must be float64, float32, float16 or bfloat16, got {G.dtype}; convert it first")
+    if G.ndim < 2:
+        raise ValueError(f"G must have at least two dimensions (m, n), got shape {tuple(G.shape)}; reshape it")
+    if G.device.type == "mps":
+        raise NotImplementedError("G must be on a device with float64, got 'mps'; move it to the CPU")
+
+
+def is_traced(G: Tensor) -> bool:
+    """Whether torch traces, compiles or vmaps, so that no value of G can be read."""
     return (
         torch._C._functorch.is_batchedtensor(G)
         or torch.compiler.is_compiling()
@@ -91,7 +271,25 @@ def traced(G: torch.Tensor) -> bool:
     )
 
 
+def float32_is_full() -> bool:
+    """Whether a CPU computes float32 products in float32: `torch.set_float32_matmul_precision` may allow it less."""
+    mkldnn: Any = torch.backends.mkldnn
+    for owner in (mkldnn.matmul, mkldnn, torch.backends):
+        allowed = getattr(owner, "fp32_precision", "none")
+        if allowed != "none":
+            return allowed == "ieee" or _is_full_under(allowed)
+    return True
+
+
+@lru_cache
+def _is_full_under(allowed: str) -> bool:
+    """Measured once: a CPU may have a lower precision allowed and not use it. Most do not."""
+    A = torch.randn(192, 512, generator=torch.Generator("cpu").manual_seed(0), dtype=torch.float64, device="cpu")
+    exact, narrow = A @ A.mT, A.float() @ A.float().mT
+    return bool(torch.linalg.matrix_norm(narrow - exact) < 3e-7 * torch.linalg.matrix_norm(exact))
+
+
 @lru_cache
 def full_rate(device: torch.device) -> bool:
-    """Whether the card is as fast in float64 as in float32."""
+    """Whether the GPU is as fast in float64 as in float32."""
     return torch.cuda.get_device_capability(device) in FULL_RATE

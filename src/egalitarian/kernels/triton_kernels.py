@@ -1,4 +1,4 @@
-"""The kernel of `resident`, apart, since only Triton can read it."""
+"""The Triton kernel of `fused`, in a file of its own: importing it needs Triton."""
 
 import triton
 import triton.language as tl
@@ -16,13 +16,13 @@ def total(A):
 
 @triton.jit
 def inverse_root_kernel(K, Z, steps, count, n, cut, SIZE: tl.constexpr, SHARP: tl.constexpr):
-    """One block a matrix; see `products._normalized`, `_root_by_quintics`, `_sharpened`."""
+    """One block per matrix; see `polynomial._normalized`, `_root_by_quintics`, `_sharpened`."""
     i = tl.arange(0, SIZE)
     inside = (i < n)[:, None] & (i < n)[None, :]
-    place = tl.program_id(0).to(tl.int64) * n * n + i[:, None] * n + i[None, :]
+    offset = tl.program_id(0).to(tl.int64) * n * n + i[:, None] * n + i[None, :]
     one = tl.where(i[:, None] == i[None, :], 1.0, 0.0).to(tl.float64)
 
-    R = tl.load(K + place, inside, 0.0)
+    R = tl.load(K + offset, inside, 0.0)
     trace = tl.maximum(total(R * one), 1e-150)
     R = R / trace
     square = times(R, R)
@@ -44,4 +44,4 @@ def inverse_root_kernel(K, Z, steps, count, n, cut, SIZE: tl.constexpr, SHARP: t
         square = times(W, W)
         cube = times(square, W)
         X = times(X, times(cube, 15.0 * one - 27.5 * W + 16.5 * square - 3.0 * cube))
-    tl.store(Z + place, X / tl.sqrt(trace * above), inside)
+    tl.store(Z + offset, X / tl.sqrt(trace * above), inside)

@@ -1,7 +1,7 @@
 """`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
-A step pre-hook alone is not enough: it runs before a closure has made the gradients, a fused optimizer under a GradScaler
-shows it scaled ones, and it is lost in copies. This module deals with each; the maths is elsewhere.
+A step pre-hook alone is not enough. It runs before a closure has computed the gradients, a fused optimizer under a
+GradScaler shows it scaled ones, and copies lose it. This file handles each case.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from egalitarian.apply.gradients import Settings, State, check_chain, initial_memory, transform_gradients
+from egalitarian.apply import State, copied_in_place, loaded_memory
 from egalitarian.checks import check_integer, check_mapping, check_number
-from egalitarian.kernels.polar import Precision
-from egalitarian.optimizers.egd import EGD, refuse_differentiable
-from egalitarian.optimizers.engine import Group, Roster
-from egalitarian.optimizers.host import planned, reduce_with_warning, unwrapped
+from egalitarian.optimizers.egd import EGD
+from egalitarian.optimizers.engine import Engine, Group
+from egalitarian.optimizers.host import (
+    Caller,
+    caller_of_step,
+    planned,
+    reduce_with_warning,
+    refuse_differentiable,
+    unwrapped,
+)
 from egalitarian.optimizers.until import Switch, Until
-from egalitarian.optimizers.watch import Watch, is_inner_step, who_is_stepping
-from egalitarian.select.plan import Entry, Plan, annotate
+from egalitarian.select import Entry, Plan, annotate
 from egalitarian.spectrum import Spectrum, spectrum
-from egalitarian.transforms.matrix import Polar, Transform, as_chain, is_of_chain, uses_matrices
+from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
 OnNonfinite = Literal["keep", "raise"]
 
@@ -74,6 +79,19 @@ def attach(
     """
     optimizer = unwrapped(optimizer)
     chain = as_chain(transform)
+    _refuse_host(optimizer)
+    check_number("decay_before", decay_before, "0 adds no decay")
+    if on_nonfinite not in get_args(OnNonfinite):
+        raise ValueError(f"on_nonfinite must be 'keep' or 'raise', got {on_nonfinite!r}; 'keep' never synchronises")
+    check_integer("spectrum_every", spectrum_every, "0 stores none", least=0)
+    if until is not None and not isinstance(until, Until):
+        raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
+    plan = planned(optimizer, model_or_plan, chain, until)
+    return Attachment(optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every)
+
+
+def _refuse_host(optimizer: Optimizer) -> None:
+    """Raises for an optimizer that EGD cannot be attached to."""
     if isinstance(optimizer, EGD):
         raise ValueError("optimizer must be a plain one, got EGD, which equalises by itself; pass the transform to EGD")
     if isinstance(optimizer, torch.optim.SparseAdam):
@@ -84,21 +102,6 @@ def attach(
             "optimizer must have at most one attachment, got a second; call .remove() on the first, or pass the transforms "
             "as one sequence"
         )
-    check_number("decay_before", decay_before, "0 adds no decay")
-    if on_nonfinite not in get_args(OnNonfinite):
-        raise ValueError(f"on_nonfinite must be 'keep' or 'raise', got {on_nonfinite!r}; 'keep' never synchronises")
-    check_integer("spectrum_every", spectrum_every, "0 stores none", least=0)
-    if until is not None and not isinstance(until, Until):
-        raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
-    return Attachment(
-        optimizer,
-        planned(optimizer, model_or_plan, chain, until),
-        chain,
-        decay_before,
-        until,
-        on_nonfinite,
-        spectrum_every,
-    )
 
 
 class Attachment:
@@ -132,14 +135,13 @@ class Attachment:
         self._spectrum_every = spectrum_every
         self._spectra: dict[str, dict[int, Spectrum]] = {}
         self._switch = Switch(until, plan.stack, plan.device)
-        self._compute: Precision | None = None
-        self._watch = Watch()
-        self._equalizes = uses_matrices(chain)
+        self._compute: torch.dtype | None = None
         self._known = {entry.parameter: entry for entry in plan.entries}
         self._held: dict[Tensor, Entry] = {}
         self._removed = False
-        self._roster = Roster({entry.parameter: entry.name for entry in plan.entries})
-        self._state = State(0, initial_memory(self._entries(), chain, plan.stack))
+        names = {entry.parameter: entry.name for entry in plan.entries}
+        self._engine = Engine(chain, plan.stack, names, self._describe, self._check)
+        self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
         self._handle = optimizer.register_step_pre_hook(self._before_step)
         optimizer._egalitarian = self  # type: ignore[attr-defined]
         optimizer.__reduce_ex__ = partial(reduce_with_warning, optimizer)  # type: ignore[method-assign]
@@ -272,19 +274,12 @@ class Attachment:
             )
         check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
         check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
-        tensors = _matching_memory(self._memories(), state_dict.get("tensors", {}))
+        tensors = loaded_memory(self._memories(), state_dict.get("tensors", {}))
         self._switch.load_state_dict(state_dict)
         self._state = State(state_dict["step"], tensors)
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
-        """Of every parameter that the optimizer holds now, also of those that have not taken a step yet."""
-        kept = self._state.tensors
-        if self._removed:
-            return kept
-        entries = self._entries()
-        newcomers = [entry for entry in entries if entry.name not in kept]
-        held = {entry.name: kept[entry.name] for entry in entries if entry.name in kept}
-        return {**held, **initial_memory(newcomers, self._chain, self._plan.stack)}
+        return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)
 
     # -- the step -----------------------------------------------------------------------------------------------------
 
@@ -292,56 +287,48 @@ class Attachment:
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if is_inner_step(optimizer):
+        caller = caller_of_step(optimizer)
+        if caller.nested:
             return None
-        place = 1 if args and args[0] is optimizer else 0
-        closure = kwargs.get("closure", args[place] if len(args) > place else None)
+        index = 1 if args and args[0] is optimizer else 0
+        closure = kwargs.get("closure", args[index] if len(args) > index else None)
         if closure is None:
-            self._transform()
+            self._transform(caller)
             return None
-        wrapped = self._after(closure)
+        wrapped = self._after(closure, caller)
         if "closure" in kwargs:
             return args, {**kwargs, "closure": wrapped}
-        return (*args[:place], wrapped, *args[place + 1 :]), kwargs
+        return (*args[:index], wrapped, *args[index + 1 :]), kwargs
 
-    def _after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """The closure, and then the transform: gradients exist only once it has run."""
+    def _after(self, closure: Callable[[], Any], caller: Caller) -> Callable[[], Any]:
+        """The closure, followed by the transform: gradients exist only after it has run."""
 
         def closure_then_transform() -> Any:
             with torch.enable_grad():
                 loss = closure()
-            self._transform()
+            self._transform(caller)
             return loss
 
         return closure_then_transform
 
-    def _transform(self) -> None:
+    def _transform(self, caller: Caller) -> None:
         found_inf = getattr(self.optimizer, "found_inf", None)
-        if found_inf is not None and bool(found_inf):
+        if caller.name == "checkpoint" or (found_inf is not None and bool(found_inf)):
             return  # the step will be skipped: neither gradients nor state may change
-        caller = who_is_stepping()
-        if caller == "checkpoint":
-            return
-        grad_scale = getattr(self.optimizer, "grad_scale", None)
-        self._compute = torch.float16 if found_inf is not None or caller == "scaler" else None
-        entries = self._entries()
-        if self._equalizes:
-            self._watch.look(entries)
+        self._compute = torch.float16 if found_inf is not None or caller.name == "scaler" else None
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
-        settings = Settings(
-            chain=self._chain,
+        after = self._engine.step(
+            self.optimizer.param_groups,
+            self._state,
             active=self._switch.for_a_step(),
-            decay=partial(self._roster.decay, decay=self._decay_before) if self._decay_before else None,
-            grad_scale=grad_scale,
+            decay=partial(self._engine.decay, decay=self._decay_before) if self._decay_before else None,
+            grad_scale=getattr(self.optimizer, "grad_scale", None),
             compute=self._compute,
             on_nonfinite=self._on_nonfinite,
             observe=self._keep_spectrum if measured else None,
         )
-        after = transform_gradients(entries, settings, self._state)
-        self._state = _kept_in_place(self._state, after) if _capturing(self._plan.device) else after
-
-    def _entries(self) -> list[Entry]:
-        return self._roster.entries(self.optimizer.param_groups, self._describe, self._check)
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        self._state = copied_in_place(self._state, after) if capturing else after
 
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
@@ -354,11 +341,10 @@ class Attachment:
                 "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
                 "matrices: use DDP or ZeRO stage 0"
             )
-        check_chain(self._chain, entries, self._plan.stack)
         self._report_changes({entry.parameter: entry for entry in entries})
 
     def _report_changes(self, now: dict[Tensor, Entry]) -> None:
-        """Says so when a matrix leaves the optimizer, or one comes that the plan does not know."""
+        """Warns when a matrix leaves the optimizer, or one joins that the plan does not know."""
         gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
         known = self._held | self._known if self._held else now
         unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
@@ -367,40 +353,7 @@ class Attachment:
             (gone, "left the optimizer"),
             (unknown, "joined the optimizer but not the plan: not equalised"),
         ):
-            if names and self._equalizes:
+            if names and uses_matrices(self._chain):
                 warnings.warn(
                     f"{', '.join(map(repr, names))} {what}; for a new plan, remove() EGD and attach again", stacklevel=2
                 )
-
-
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def _kept_in_place(before: State, after: State) -> State:
-    """The state after the step in the memory of that before it: there a CUDA graph will look for it at the next replay."""
-    for name, memory in after.tensors.items():
-        for key, value in memory.items():
-            before.tensors[name][key].copy_(value)
-    return State(after.step, before.tensors)
-
-
-def _matching_memory(
-    current: Mapping[str, Mapping[str, Tensor]], loaded: Mapping[str, Mapping[str, Tensor]]
-) -> dict[str, dict[str, Tensor]]:
-    """The loaded memory, copied to where the current one is; raises where the two do not fit."""
-
-    def shapes(memory: Mapping[str, Mapping[str, Tensor]]) -> dict[tuple[str, str], tuple[int, ...]]:
-        return {(name, key): tuple(tensor.shape) for name, kept in memory.items() for key, tensor in kept.items()}
-
-    differing = sorted(set(shapes(current).items()) ^ set(shapes(loaded).items()))
-    if differing:
-        (name, key), shape = differing[0]
-        raise ValueError(
-            f"state_dict must hold the same tensors as the attachment, got {len(differing)} that differ, first {key!r} of "
-            f"{name!r} with shape {shape}; attach to the same model, param groups and transform"
-        )
-    return {
-        name: {key: value.detach().clone().to(current[name][key]) for key, value in memory.items()}
-        for name, memory in loaded.items()
-    }

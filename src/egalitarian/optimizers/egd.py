@@ -11,22 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.apply.gradients import (
-    Settings,
-    State,
-    all_active,
-    check_chain,
-    gradient_dtype,
-    initial_memory,
-    transform_gradients,
-)
+from egalitarian.apply import State, gradient_dtype, initial_memory
 from egalitarian.checks import check_bool, check_number
-from egalitarian.optimizers.engine import Group, Roster
-from egalitarian.optimizers.watch import Watch, who_is_stepping
-from egalitarian.select.plan import Entry, Plan, PlannedGroups, PlannedParameters, whole
-from egalitarian.transforms.matrix import Polar, Transform, as_chain, is_of_chain, uses_matrices
+from egalitarian.optimizers.engine import Engine, Group
+from egalitarian.optimizers.host import caller_of_step, refuse_differentiable
+from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
+from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain
 
-_plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks' wrapper: EGD's own step has one
+_plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks, which EGD's own step runs
 _OURS = "egd."
 
 
@@ -113,7 +105,7 @@ class EGD(torch.optim.SGD):
             refuse_differentiable([param_group])
         super().add_param_group(param_group)
         self._planned |= {entry.parameter: entry for entry in own}
-        if hasattr(self, "_roster"):
+        if hasattr(self, "_engine"):
             try:
                 self._entries()
             except BaseException:
@@ -128,35 +120,30 @@ class EGD(torch.optim.SGD):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        caller = who_is_stepping()
-        if caller == "checkpoint":
-            self._show_memories()
+        caller = caller_of_step(self)
+        if caller.name == "checkpoint":
+            self._initialise_memories()
         else:
-            self._equalize(torch.float16 if caller == "scaler" else None)
+            self._equalize(torch.float16 if caller.name == "scaler" else None)
         with torch.no_grad():
             _plain_sgd_step(self)
         return loss
 
     def _equalize(self, compute: torch.dtype | None) -> None:
         entries = self._entries()
-        if uses_matrices(self._chain):
-            self._watch.look(entries)
-        settings = Settings(
-            self._chain,
-            active=all_active(self._stack, entries[0].parameter.device),
-            decay=self._decay,
-            compute=compute,
-        )
-        self._remember(transform_gradients(entries, settings, self._remembered(entries)))
+        device = entries[0].parameter.device
+        active = True if self._stack is None else torch.ones(self._stack, dtype=torch.bool, device=device)
+        kept = self._remembered(entries)
+        self._remember(self._engine.step(self.param_groups, kept, active=active, decay=self._engine.decay, compute=compute))
 
-    # -- what a step remembers: in `state[p]` and in the groups, where torch's own checkpoints look for it ---------------
+    # -- memory: in `state[p]` and in the groups, which torch's own checkpoints save -----------------------------------
 
-    def _show_memories(self) -> None:
-        """A step that only makes the state appear, for a checkpoint to be loaded into: memories as before the first."""
+    def _initialise_memories(self) -> None:
+        """Creates the memories from before the first step, for a checkpoint to be loaded into."""
         entries = self._entries()
         kept = self._remembered(entries)
-        newcomers = [entry for entry in entries if entry.name not in kept.tensors]
-        self._remember(State(kept.step, initial_memory(newcomers, self._chain, self._stack)))
+        fresh = [entry for entry in entries if entry.name not in kept.tensors]
+        self._remember(State(kept.step, initial_memory(fresh, self._chain, self._stack)))
 
     def _remembered(self, entries: Sequence[Entry]) -> State:
         tensors: dict[str, dict[str, Tensor]] = {}
@@ -174,15 +161,14 @@ class EGD(torch.optim.SGD):
         for group in self.param_groups:
             group["egd_steps"] = state.step
 
-    # -- which parameter is what ----------------------------------------------------------------------------------------
+    # -- entries of the param groups ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._watch = Watch()
-        self._roster = Roster({})
+        self._engine = Engine(self._chain, self._stack, {}, self._describe, self._check)
         self._entries()
 
     def _entries(self) -> list[Entry]:
-        return self._roster.entries(self.param_groups, self._describe, self._check)
+        return self._engine.entries(self.param_groups)
 
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         planned = self._planned.get(parameter)
@@ -204,10 +190,6 @@ class EGD(torch.optim.SGD):
                     f"{entry.name!r} must be a stack of {self._stack}, like the plan's matrices, got shape {entry.shape}; "
                     f"put it in a group with equalize=False"
                 )
-        check_chain(self._chain, entries, self._stack)
-
-    def _decay(self, entry: Entry) -> float:
-        return self._roster.decay(entry, self._roster.group(entry)["decay_before"])
 
     def _own_defaults(self) -> dict[str, Any]:
         return {"equalize": True, "decay_before": self._decay_before, "egd_steps": 0, "egd_transform": repr(self._chain)}
@@ -236,10 +218,10 @@ class EGD(torch.optim.SGD):
         super().load_state_dict(state_dict)
         for group in self.param_groups:
             group["egd_transform"] = repr(self._chain)
-        places = [place for group in state_dict["param_groups"] for place in group["params"]]
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for place, parameter in zip(places, parameters, strict=True):
-            for key, value in state_dict["state"].get(place, {}).items():
+        for index, parameter in zip(indices, parameters, strict=True):
+            for key, value in state_dict["state"].get(index, {}).items():
                 if key.startswith(_OURS):  # torch has cast it to the parameter's dtype
                     dtype = gradient_dtype(parameter) if value.is_floating_point() else value.dtype
                     self.state[parameter][key] = value.to(parameter.device, dtype, copy=True)
@@ -249,12 +231,5 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
     for what in ("lr", "weight_decay", "decay_before", "momentum"):
         value = settings.get(what, 0.0)
         if isinstance(value, Tensor):
-            value = value.item() if value.numel() == 1 else 0.0  # torch has a word of its own for several
+            value = value.item() if value.numel() == 1 else 0.0  # torch itself refuses several values
         check_number(what, value, "to maximise, pass maximize=True" if what == "lr" else "0 is none")
-
-
-def refuse_differentiable(groups: Iterable[Group]) -> None:
-    if any(group.get("differentiable") for group in groups):
-        raise ValueError(
-            "optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place, so pass False"
-        )

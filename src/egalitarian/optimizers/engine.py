@@ -1,69 +1,137 @@
-"""Who is in an optimizer now, and under which name: read live, as groups may be added, replaced or changed at any time."""
+"""The engine that `attach` and `EGD` share: a live view of param groups with stable names, and one pass per step."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from egalitarian.select.plan import Entry
+from egalitarian.apply import Batches, Settings, State, affected, check_chain, initial_memory, transform_gradients
+from egalitarian.select import Entry
+from egalitarian.transforms import Transform, uses_matrices
 
 Group = dict[str, Any]
 
+PATIENCE = 10
+"""Steps after which a matrix without a gradient is reported."""
 
-class Roster:
-    """The entries of an optimizer's parameters, rebuilt only when its groups have changed.
+
+class Engine:
+    """Transforms the gradients of an optimizer's parameters, which it reads from the param groups at every step.
+
+    Groups may be added, replaced or changed at any time. What depends on them is rebuilt only when they have changed.
 
     Args:
-        names: of the parameters that a plan knows. Others go by the name the optimizer has for them, or, where it has
-            none or another parameter has that name, by their place in its groups: memories go by name, so no two share.
+        chain: the transforms.
+        stack: the length of the plan's stacks, or None.
+        names: names of the parameters that a plan knows. Others get the optimizer's name for them, or one from their
+            position in the groups. Memories are stored by name, so no two parameters share one.
+        describe: the entry of a parameter, from its name and group.
+        check: raises to refuse the entries; then nothing changes.
     """
 
-    def __init__(self, names: Mapping[Tensor, str]) -> None:
-        self._names = dict(names)
-        self._seen: list[object] = []
-        self._entries: list[Entry] = []
-        self._groups: dict[Tensor, Group] = {}
-
-    def entries(
+    def __init__(
         self,
-        groups: Sequence[Group],
+        chain: tuple[Transform, ...],
+        stack: int | None,
+        names: Mapping[Tensor, str],
         describe: Callable[[str, Tensor, Group], Entry],
         check: Callable[[Sequence[Entry]], None],
-    ) -> list[Entry]:
-        """One entry per parameter, as `describe` says; `check` may refuse the whole, and then nothing has changed here."""
+    ) -> None:
+        self.chain, self.stack = chain, stack
+        self._names, self._describe, self._check = dict(names), describe, check
+        self._equalizes = uses_matrices(chain)
+        self._batches = Batches(chain)
+        self._seen: list[object] = []
+        self._ids: list[int] = []
+        self._entries: list[Entry] = []
+        self._affected: list[Entry] = []
+        self._group_of: dict[Tensor, Group] = {}
+        self._steps = self._idle = 0
+        self._had_gradients: set[str] = set()
+
+    def step(self, groups: Sequence[Group], state: State, **settings: Any) -> State:
+        """One pass over the gradients. Returns the state after it.
+
+        Args:
+            groups: the optimizer's param groups.
+            state: the state before the step.
+            settings: the fields of `Settings`, without the chain.
+        """
+        self.entries(groups)
+        if self._equalizes and self._steps < PATIENCE:
+            self._warn_if_idle()
+        after: State = transform_gradients(self._affected, self._batches, Settings(self.chain, **settings), state)
+        return after
+
+    def entries(self, groups: Sequence[Group]) -> list[Entry]:
+        """One entry per parameter of the groups."""
         seen: list[object] = []
         for group in groups:
-            seen += [group, group.get("equalize"), *group["params"]]
-        if len(seen) != len(self._seen) or any(new is not old for new, old in zip(seen, self._seen, strict=True)):
+            seen += (group, group.get("equalize"), *group["params"])
+        ids = list(map(id, seen))
+        if ids != self._ids:
             named = list(self._named(groups))
-            entries = [describe(name, parameter, group) for name, parameter, group in named]
-            check(entries)
-            self._names |= {parameter: name for name, parameter, _ in named}  # once given, a name stays
-            self._seen, self._entries = seen, entries
-            self._groups = {parameter: group for _, parameter, group in named}
+            entries = [self._describe(name, parameter, group) for name, parameter, group in named]
+            self._check(entries)
+            check_chain(self.chain, entries, self.stack)
+            self._names |= {parameter: name for name, parameter, _ in named}  # a name never changes
+            self._seen, self._ids, self._entries = seen, ids, entries  # what is seen is kept alive: its ids stay unique
+            self._affected = affected(entries, self.chain)
+            self._group_of = {parameter: group for _, parameter, group in named}
         return self._entries
 
-    def group(self, entry: Entry) -> Group:
-        return self._groups[entry.parameter]
+    def decay(self, entry: Entry, decay: float | None = None) -> float:
+        """The decay to add to a gradient: as given, or the group's `decay_before`; negated if the optimizer maximizes."""
+        group = self._group_of[entry.parameter]
+        decay = group["decay_before"] if decay is None else decay
+        return -decay if group.get("maximize") else decay
 
-    def decay(self, entry: Entry, decay: float) -> float:
-        """The decay to put into a gradient: negated where the optimizer maximizes, as it negates the gradient."""
-        return -decay if self.group(entry).get("maximize") else decay
+    def memories(self, groups: Sequence[Group], state: State) -> Mapping[str, Mapping[str, Tensor]]:
+        """The memory of every parameter in the groups; of those without a step yet, the memory before the first."""
+        entries, kept = self.entries(groups), state.tensors
+        fresh = [entry for entry in entries if entry.name not in kept]
+        held = {entry.name: kept[entry.name] for entry in entries if entry.name in kept}
+        return {**held, **initial_memory(fresh, self.chain, self.stack)}
 
     def _named(self, groups: Sequence[Group]) -> Iterator[tuple[str, Tensor, Group]]:
         taken = set(self._names.values())
         for number, group in enumerate(groups):
             own = group.get("param_names") or []
             fitting = own if len(own) == len(group["params"]) else [None] * len(group["params"])
-            for place, (name, parameter) in enumerate(zip(fitting, group["params"], strict=True)):
+            for index, (name, parameter) in enumerate(zip(fitting, group["params"], strict=True)):
                 if parameter in self._names:
                     name = self._names[parameter]
                 else:
                     if name is None or name in taken:
-                        name = f"param_groups[{number}].params[{place}]"
+                        name = f"param_groups[{number}].params[{index}]"
                     while name in taken:
                         name += "'"
                     taken.add(name)
                 yield name, parameter, group
+
+    def _warn_if_idle(self) -> None:
+        """Warns in the first steps about matrices that get no gradient, since EGD does nothing there."""
+        if all(entry.parameter.grad is None for entry in self._entries):  # once or twice may be intended
+            self._idle += not self._steps
+            if self._idle == PATIENCE:
+                _warn(f"no parameter has had a gradient in {PATIENCE} steps, so EGD does nothing")
+            return
+        self._steps += 1
+        taken = [entry for entry in self._entries if entry.targets]
+        self._had_gradients |= {entry.name for entry in taken if entry.parameter.grad is not None}
+        if self._steps == 1 and taken and not self._had_gradients:
+            _warn("none of the plan's matrices has a gradient at this step, so EGD does nothing")
+        if self._steps == PATIENCE:
+            absent = [repr(e.name) for e in taken if e.name not in self._had_gradients and e.parameter.requires_grad]
+            if absent:
+                _warn(f"no gradient in {PATIENCE} steps for {', '.join(absent)}: EGD does not act there")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(
+        f"{message}; check that the plan is for this model, and that its matrices are neither frozen nor unused",
+        stacklevel=2,
+    )

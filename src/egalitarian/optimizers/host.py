@@ -1,24 +1,67 @@
-"""The optimizer that EGD is attached to: unwraps it, checks it against the plan, and warns about copies of it."""
+"""The host optimizer: unwraps it, checks it against the plan, finds out who called its step, warns about copies."""
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from egalitarian.apply.gradients import check_chain
+from egalitarian.apply import check_chain
 from egalitarian.optimizers.until import Until
-from egalitarian.select.matrices import matrices, survey
-from egalitarian.select.plan import Plan, annotate
-from egalitarian.transforms.matrix import MatrixTransform, Transform, uses_matrices
+from egalitarian.select import Plan, annotate, matrices, survey
+from egalitarian.transforms import MatrixTransform, Transform, uses_matrices
+
+_DEPTH = 32
+"""Frames that are searched for the caller of a step."""
+_HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch wraps the step of every class in this
+
+
+class Caller(NamedTuple):
+    """Who called the running step."""
+
+    nested: bool
+    """Whether the step of a subclass did, for which torch has run the hooks already."""
+    name: Literal["scaler", "checkpoint"] | None
+    """An enabled GradScaler, which leaves no other trace on a plain optimizer; or torch's checkpoint helpers, which make a
+    step with zero gradients to initialise the state."""
+
+
+@torch._disable_dynamo  # type: ignore[attr-defined]
+def caller_of_step(optimizer: Optimizer) -> Caller:
+    """Looks for the caller of this optimizer's running step on the stack."""
+    scaler = torch.amp.GradScaler._maybe_opt_step.__code__
+    name: Literal["scaler", "checkpoint"] | None = None
+    steps = 0
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        code = frame.f_code
+        if code is _HOOKED_STEP:
+            steps += frame.f_locals.get("self") is optimizer
+        elif name is None and code is scaler:
+            name = "scaler"
+        elif name is None and code.co_name == "_init_optim_state" and "checkpoint" in code.co_filename:
+            name = "checkpoint"
+        frame = frame.f_back
+    return Caller(steps > 1, name)
+
+
+def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
+    if any(group.get("differentiable") for group in groups):
+        raise ValueError(
+            "optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place, so pass False"
+        )
 
 
 def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
-    """A decay on the scale of an equalised step wins over the plain gradients that come after a switch-off."""
+    """Warns of a decay on the scale of equalised steps: after a switch-off it outweighs the plain gradients."""
     for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
         decay = group["weight_decay"]
         if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
@@ -31,7 +74,7 @@ def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
 
 
 def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequence[Transform], until: Until | None) -> Plan:
-    """The plan, checked against the optimizer, with what the transforms do written into it."""
+    """The plan, checked against the optimizer, with notes on what the transforms do."""
     if isinstance(model_or_plan, Plan):
         plan = model_or_plan
     elif isinstance(model_or_plan, nn.Module):

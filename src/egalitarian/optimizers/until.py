@@ -1,4 +1,4 @@
-"""When to stop: Algorithm 1's switch-off, for one plan or for each element of a stack."""
+"""The switch-off of Algorithm 1: for a plan as a whole, or for each element of a stack."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ class Until:
 
 
 class Switch:
-    """On or off: as a whole, or, with a stack, for each of its elements.
+    """On or off: as a whole, or for each element of a stack.
 
-    The switch is kept on the CPU, to be read without synchronising; a step uses a copy on the device of the gradients.
+    It is kept on the CPU, where reading does not synchronise. A step uses a copy on the device of the gradients.
     """
 
     def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
         self._until, self._stack, self._device = until, stack, device
-        self._told = False  # of a metric that is on another scale than the threshold
+        self._warned = False  # about a metric on another scale than the threshold
         shape = () if stack is None else (stack,)
-        self._there = torch.empty(shape, dtype=torch.bool, device=device)  # always the same: a captured step may hold it
+        self._on_device = torch.empty(shape, dtype=torch.bool, device=device)  # fixed memory: a captured step reads it
         self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
 
     @property
@@ -90,10 +90,10 @@ class Switch:
         return bool(self._active) if self._stack is None else self._active.clone()
 
     def for_a_step(self) -> bool | Tensor:
-        """True, False, or for a stack that is partly or wholly on a tensor on the device."""
+        """True or False; for a stack with any element on, a tensor on the device."""
         if not bool(self._active.any()):
             return False
-        return True if self._stack is None else self._there
+        return True if self._stack is None else self._on_device
 
     def turn(self, to: bool, mask: Tensor | Sequence[bool] | None) -> None:
         chosen = torch.ones_like(self._active) if mask is None else _on_cpu("mask", mask, "pass booleans")
@@ -108,7 +108,7 @@ class Switch:
         if self._until is None:
             raise RuntimeError("observe() needs a rule, got until=None; call attach(..., until=Until(0.95))")
         values = _on_cpu("metric", metric, "pass a float or a tensor")
-        if not hasattr(metric, "dtype") or not values.is_floating_point():  # a tensor's or numpy's float keeps its dtype
+        if not hasattr(metric, "dtype") or not values.is_floating_point():  # a float of torch or numpy keeps its dtype
             values = _on_cpu("metric", metric, "pass a float or a tensor", torch.float64)
         if self._stack is None and values.numel() == 1:
             values = values.reshape(())
@@ -117,8 +117,8 @@ class Switch:
             raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass that many metrics")
         if values.isnan().any():
             raise ValueError(f"metric must be a number, got {metric}; skip this call, or switch with on() and off()")
-        if not self._told and self._until.mode == "max" and 0 < self._until.threshold <= 1 and (values > 1.001).any():
-            self._told = True
+        if not self._warned and self._until.mode == "max" and 0 < self._until.threshold <= 1 and (values > 1.001).any():
+            self._warned = True
             warnings.warn(
                 f"metric {float(values.max()):g} is above 1, but Until's threshold is {self._until.threshold:g}: if the "
                 f"metric is a percentage, EGD switches off too early; use the same scale for both",
@@ -141,7 +141,7 @@ class Switch:
 
     def _set(self, active: Tensor, streak: Tensor) -> None:
         self._active, self._streak = active, streak
-        self._there.copy_(active)
+        self._on_device.copy_(active)
 
 
 def _on_cpu(what: str, value: Any, way_out: str, dtype: torch.dtype | None = None) -> Tensor:

@@ -1,1 +1,10 @@
-"""A room."""
+"""Which parameters, seen as which matrices: `matrices(model)` makes a `Plan`.
+
+It knows modules, names and shapes, and never looks at a gradient. A plan lists every parameter, taken as matrices or left
+alone for a reason. `patterns` matches the selectors that a user passes.
+"""
+
+from egalitarian.select.matrices import matrices, survey
+from egalitarian.select.plan import Entry, Plan, PlannedGroups, PlannedParameters, Target, annotate, whole
+
+__all__ = ["Entry", "Plan", "PlannedGroups", "PlannedParameters", "Target", "annotate", "matrices", "survey", "whole"]

@@ -75,7 +75,7 @@ def survey(
     split: Mapping[str, Sequence[int]] | None = None,
     stack: Selector | Iterable[Selector] | bool | None = None,
 ) -> Plan:
-    """`matrices`, but a plan without any matrix is fine too: enough for transforms that act on entries."""
+    """As `matrices`, but the plan may be without matrices: filters need none."""
     listed = listing(model)
     if include is None and not isinstance(model, nn.Module):
         raise ValueError("include must name what to take if the model is a mapping, got None; pass name patterns")
@@ -180,7 +180,7 @@ def _fused(split: Mapping[str, Sequence[int]] | None, listed: Sequence[Listed]) 
 
 
 def _check_included(included: Sequence[Selector], listed: Sequence[Listed], stacked: set[Listed]) -> None:
-    """A selector that finds only vectors is a mistake; one that finds a module's weight beside its bias is not."""
+    """Raises for a selector that matches vectors only. One that matches a weight and its bias is fine."""
     for selector in included:
         found = [item for item in listed if matching((selector,), item)]
         if all(item.parameter.ndim - (item in stacked) < 2 for item in found):

@@ -42,7 +42,7 @@ class Owner:
         return self.is_layer and isinstance(self.module, _TRANSPOSED)
 
     def reason_against(self, heads: set[nn.Module]) -> str:
-        """Why the default set leaves this parameter alone; empty where it takes it."""
+        """Why the default set leaves this parameter alone; empty if it takes it."""
         if isinstance(self.module, _EMBEDDINGS):
             return f"embedding {self.name!r}"
         if self.module in heads:
@@ -57,7 +57,7 @@ class Owner:
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """One parameter with every module that owns it: more than one where weights are tied."""
+    """One parameter with every module that owns it: several if weights are tied."""
 
     name: str
     parameter: Tensor
@@ -65,7 +65,7 @@ class Listed:
 
     @property
     def pieces(self) -> tuple[int, ...] | None:
-        """The matrices that this weight is known to hold one above the other: query, key and value."""
+        """The rows of the matrices that are fused in this weight: query, key and value."""
         for owner in self.owners:
             if isinstance(owner.module, nn.MultiheadAttention) and owner.local == "in_proj_weight":
                 return (owner.module.embed_dim,) * 3
@@ -113,13 +113,13 @@ def _owners(model: nn.Module) -> Iterable[tuple[Owner, Tensor]]:
 
 
 def _is_wrapping(parent: nn.Module, step: str) -> bool:
-    """Whether this step of a path is there only because a module is wrapped, compiled or distributed."""
+    """Whether this part of a path comes from wrapping, compiling or distributing a module."""
     distributed = isinstance(parent, nn.parallel.DistributedDataParallel | nn.DataParallel)
     return step == "_orig_mod" or (distributed and step == "module")
 
 
 def last_layer(model: nn.Module | Mapping[str, Tensor]) -> set[nn.Module]:
-    """The last registered Linear or convolution, unless it is the only one; whoever holds its weight."""
+    """The last registered Linear or convolution, unless it is the only one."""
     if not isinstance(model, nn.Module):
         return set()
     layers = [module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, _LAYERS)]
@@ -165,7 +165,7 @@ def _matches(selector: Selector, item: Listed) -> bool:
 
 
 def matched(what: str, selectors: Sequence[Selector], listed: Sequence[Listed]) -> None:
-    """Raises for a selector that matches nothing: a misspelt name must not quietly switch EGD off."""
+    """Raises for a selector that matches nothing: a misspelt name must not silently switch EGD off."""
     for selector in selectors:
         if any(_matches(selector, item) for item in listed):
             continue

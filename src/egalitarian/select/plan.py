@@ -18,22 +18,22 @@ from egalitarian.checks import check_mapping
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One matrix inside one parameter, or, where the parameter is a stack, one matrix per element of the stack."""
+    """One matrix inside one parameter. If the parameter is a stack: one matrix per element of the stack."""
 
     name: str
     """The parameter's name, with the rows in brackets where the parameter is split."""
     rows: int
     columns: int
     stack: int | None = None
-    """Length of the leading axis that is a batch of independent matrices; None: there is no such axis."""
+    """Length of the leading axis of independent matrices; None without such an axis."""
     output: int = 0
-    """The axis, after the stack's, that holds the output units: 0, but 1 for a transposed convolution."""
+    """The axis, after the stack's, of the output units: 0, or 1 for a transposed convolution."""
     start: int = 0
     note: str = ""
-    """What the transform does here, where that differs from one matrix to the next."""
+    """What the transform does to this matrix, if that depends on the matrix."""
 
     def view(self, tensor: Tensor) -> Tensor:
-        """The part of a parameter-shaped tensor that this target is, output axis first; writing to it writes there."""
+        """This target's part of a parameter-shaped tensor, output axis first, as a view."""
         first = 0 if self.stack is None else 1
         return tensor.movedim(first + self.output, first).narrow(first, self.start, self.rows)
 
@@ -42,14 +42,14 @@ class Target:
         return self.view(tensor).flatten(1 if self.stack is None else 2)
 
     def write(self, matrix: Tensor, into: Tensor) -> None:
-        """The inverse of `fold`: puts the matrices back where they came from, in place."""
+        """The inverse of `fold`: writes the matrices into a parameter-shaped tensor."""
         view = self.view(into)
         view.copy_(matrix.reshape(view.shape))
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One parameter of the plan: its targets where it is taken, the reason where it is left alone."""
+    """One parameter of the plan: its targets if it is taken, the reason if it is left alone."""
 
     name: str
     parameter: Tensor
@@ -58,9 +58,9 @@ class Entry:
     reason: str = ""
     note: str = ""
     stack: int | None = None
-    """Length of its leading axis, where that is one of independent elements."""
+    """Length of its leading axis, if that counts independent elements."""
 
-    @property
+    @cached_property
     def taken(self) -> bool:
         return bool(self.targets)
 
@@ -175,13 +175,13 @@ class Plan:
         held = sum(entry.parameter.numel() for entry in self.taken)
         share = f"{100 * held / size:.1f} % of the entries" if size else "no entries"
         notes = Counter(entry.note for entry in self.taken if entry.note)
-        apart = "".join(f"; {count} of them {note}" for note, count in notes.items())
-        summary = f"{len(self.taken)} of {len(self)} parameters taken, {share}{apart}"
+        remarks = "".join(f"; {count} of them {note}" for note, count in notes.items())
+        summary = f"{len(self.taken)} of {len(self)} parameters taken, {share}{remarks}"
         return "\n".join([*([self.header] if self.header else []), *lines, summary])
 
 
 class PlannedParameters(list[tuple[str, Tensor]]):
-    """A group's named parameters, which remember their plan: every dict that is made of the group's has them."""
+    """A group's named parameters with their plan. A copy of the group's dict keeps them."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__((entry.name, entry.parameter) for entry in plan)
@@ -189,7 +189,7 @@ class PlannedParameters(list[tuple[str, Tensor]]):
 
 
 class PlannedGroups(list[dict[str, Any]]):
-    """Groups that remember their plan: torch's optimizers put lists of their own in their parameters' place."""
+    """Param groups with their plan. An optimizer replaces `params` by a plain list, which loses it."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class PlannedGroups(list[dict[str, Any]]):
 def annotate(
     plan: Plan, header: str = "", targets: Mapping[str, str] | None = None, entries: Mapping[str, str] | None = None
 ) -> Plan:
-    """The same plan with what the transform does written into it, for `print(plan)`."""
+    """The plan with notes on what the transform does, for `print(plan)`."""
     targets, entries = targets or {}, entries or {}
     return dataclasses.replace(
         plan,

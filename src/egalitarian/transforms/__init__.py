@@ -1,1 +1,43 @@
-"""A room."""
+"""What may be done to a gradient, as frozen values.
+
+A *matrix* transform acts on the matrices that the plan takes and keeps nothing. An *elementwise* transform, a filter, acts
+on whole parameters. It may keep a memory, which it takes and returns as plain tensors: no transform holds one itself.
+"""
+
+from egalitarian.transforms.base import (
+    ElementwiseTransform,
+    MatrixTransform,
+    Memory,
+    Site,
+    Transform,
+    as_chain,
+    broadcast,
+    is_of_chain,
+    renamed,
+    uses_matrices,
+)
+from egalitarian.transforms.elementwise import GrokfastEMA, GrokfastMA, Identity, Momentum
+from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm
+from egalitarian.transforms.sketches import Sketches
+
+__all__ = [
+    "ElementwiseTransform",
+    "GrokfastEMA",
+    "GrokfastMA",
+    "Identity",
+    "LowRankPolar",
+    "MatrixTransform",
+    "Memory",
+    "Momentum",
+    "Natural",
+    "Polar",
+    "RowNorm",
+    "Site",
+    "Sketches",
+    "Transform",
+    "as_chain",
+    "broadcast",
+    "is_of_chain",
+    "renamed",
+    "uses_matrices",
+]

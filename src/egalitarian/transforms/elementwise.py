@@ -1,4 +1,4 @@
-"""Elementwise transforms: filters over time, which act on every parameter and hand their memory in and out."""
+"""Elementwise transforms: filters over time, which take and return their memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number
-from egalitarian.select.plan import Plan
-from egalitarian.transforms.matrix import ElementwiseTransform, Memory, beside
+from egalitarian.select import Plan
+from egalitarian.transforms.base import ElementwiseTransform, Memory, broadcast
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +91,7 @@ class GrokfastEMA(ElementwiseTransform):
         return {"mean": torch.zeros_like(grad), "count": _zero_count(grad, stack)}
 
     def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        first = beside(memory["count"] == 0, grad)
+        first = broadcast(memory["count"] == 0, grad)
         mean = torch.where(first, grad, memory["mean"] * self.alpha + grad * (1 - self.alpha))
         return grad + mean * self.lamb, {"mean": mean, "count": memory["count"] + 1}
 
@@ -122,7 +122,7 @@ class GrokfastMA(ElementwiseTransform):
         check_bool("warmup", self.warmup)
 
     def start(self, grad: Tensor, stack: int | None) -> Memory:
-        axis = 0 if stack is None else 1  # the window's axis stands behind the stack's
+        axis = 0 if stack is None else 1  # the window's axis follows the stack's
         shape = (*grad.shape[:axis], self.window, *grad.shape[axis:])
         return {"window": grad.new_zeros(shape), "count": _zero_count(grad, stack)}
 
@@ -130,8 +130,8 @@ class GrokfastMA(ElementwiseTransform):
         axis = memory["count"].ndim
         window = torch.cat([memory["window"].narrow(axis, 1, self.window - 1), grad.unsqueeze(axis)], axis)
         count = (memory["count"] + 1).clamp_max(self.window)
-        mean = window.mean(axis) * beside((self.window / count).to(grad.dtype), grad)  # no sum: it may overflow
-        on = beside((count == self.window) | (not self.warmup), grad)
+        mean = window.mean(axis) * broadcast((self.window / count).to(grad.dtype), grad)  # a sum may overflow
+        on = broadcast((count == self.window) | (not self.warmup), grad)
         return torch.where(on, grad + mean * self.lamb, grad), {"window": window, "count": count}
 
 

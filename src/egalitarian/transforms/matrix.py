@@ -1,90 +1,23 @@
-"""What may be done to a gradient, as frozen values.
-
-Two kinds. A *matrix* transform acts on the plan's matrices and keeps nothing. An *elementwise* transform acts on every
-parameter and may keep a memory, which it takes and returns as plain tensors: no transform holds one between calls.
-"""
+"""Transforms of matrices: EGD exact and randomized, row norm, natural gradient."""
 
 from __future__ import annotations
 
 import math
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number, check_share
-from egalitarian.kernels.polar import RTOL, Precision, natural, normalize, polar, polar_lowrank
-from egalitarian.kernels.route import Method, Mode, choose_method
-from egalitarian.select.plan import Plan
-from egalitarian.transforms.sketches import Place, sketch_for
-
-Memory = dict[str, Tensor]
-
-
-RENAMED = {"NeuronNorm": "RowNorm"}
-"""Old names of transforms. A state that was saved under one is still loaded."""
-_OLD = re.compile(rf"\b({'|'.join(RENAMED)})(?=\()")
-
-
-class Site(NamedTuple):
-    """What a matrix transform may know besides the matrix."""
-
-    name: str
-    step: int
-    compute: Precision
-    """The precision the gradient was computed in, as far as the caller can tell."""
-
-
-class _Value:
-    """Shows itself as it would be written: only what differs from the defaults."""
-
-    def __repr__(self) -> str:
-        shown: list[str] = []
-        parts: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        for part in parts:
-            value = getattr(self, part.name)
-            if part.default is MISSING or value != part.default:
-                shown.append(repr(value) if part.default is MISSING else f"{part.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
-class MatrixTransform(_Value, ABC):
-    """Base of transforms that act on each matrix of the plan, `(m, n)` or a stack `(k, m, n)`, and keep no state.
-
-    On a GPU, a subclass declared with `shares=True` gets matrices of several parameters in one call, as a stack.
-    It must treat each as it would alone, and not use the site's name, which is empty then. Not inherited.
-    """
-
-    shares: ClassVar[bool] = False
-    spreads: ClassVar[bool] = False
-    """Whether one number that is not finite makes all of its matrix NaN; else that is looked for before the call."""
-
-    def __init_subclass__(cls, shares: bool = False, spreads: bool = False, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        cls.shares, cls.spreads = shares, spreads
-
-    @abstractmethod
-    def __call__(self, G: Tensor, site: Site) -> Tensor: ...
-
-    def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
-        """Raises where this transform cannot serve a matrix of that shape and dtype."""
-
-    def note(self, rows: int, columns: int) -> str:
-        """What `print(plan)` adds for a matrix of that shape."""
-        return ""
-
-    def cutoff(self) -> str:
-        """What `print(plan)` says about the cut-off; empty if there is none."""
-        return ""
+from egalitarian.kernels import RTOL, Method, Precision, Tier, decide, natural, normalize, polar, polar_lowrank
+from egalitarian.transforms.base import MatrixTransform, Site
+from egalitarian.transforms.sketches import SketchKey, sketch_for
 
 
 @dataclass(frozen=True, repr=False)
 class _CutOff(MatrixTransform):
-    """A matrix transform with a relative cut-off that follows the precision the gradient was computed in."""
+    """A matrix transform with a relative cut-off, which follows the precision in which the gradient was computed."""
 
     compute: Precision | None = field(default=None, kw_only=True)
     rtol: float | None = field(default=None, kw_only=True)
@@ -103,7 +36,7 @@ class _CutOff(MatrixTransform):
         if self.rtol is not None:
             return f"cut-off {self.rtol:g}, as given"
         if self.compute is not None:
-            return f"cut-off {RTOL[self.compute]:g}, gradients computed in {_plain(self.compute)}"
+            return f"cut-off {RTOL[self.compute]:g}, gradients computed in {str(self.compute).removeprefix('torch.')}"
         half = f"{RTOL[torch.float16]:g} under a GradScaler"
         return f"cut-off by the gradient's dtype ({RTOL[torch.float32]:g} for float32), {half}"
 
@@ -131,7 +64,7 @@ class Polar(_CutOff, shares=True, spreads=True):
 
     floor: float | None = field(default=None, kw_only=True)
     method: Method = field(default="auto", kw_only=True)
-    precision: Mode = field(default="exact", kw_only=True)
+    precision: Tier = field(default="exact", kw_only=True)
     scale: Literal["spectral", "rms"] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -142,7 +75,7 @@ class Polar(_CutOff, shares=True, spreads=True):
             check_number("floor", self.floor, "None is scale-free")
         given = self.rtol is not None or self.compute is not None
         rtol = self.cut(Site("", 0, torch.float32)) if given else RTOL[torch.float32]
-        choose_method(self.method, torch.float32, rtol, self.precision, floor=self.floor)
+        decide((1, 1), torch.float32, None, self.method, self.precision, rtol, self.floor)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         P = polar(G, method=self.method, precision=self.precision, rtol=self.cut(site), floor=self.floor)
@@ -150,7 +83,7 @@ class Polar(_CutOff, shares=True, spreads=True):
 
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         try:
-            choose_method(self.method, dtype, self.cut(Site(name, 0, dtype)), self.precision, floor=self.floor)
+            decide((1, 1), dtype, None, self.method, self.precision, self.cut(Site(name, 0, dtype)), self.floor)
         except ValueError as error:
             raise ValueError(f"{name!r} of {dtype}: {error}") from None
 
@@ -216,7 +149,7 @@ class LowRankPolar(_CutOff):
         rows, columns = G.shape[-2:]
         rank = max(min(self.rank, rows, columns) if self.cap else self.rank, 1)
         width = min(rank + self.oversample, rows, columns)
-        sketch = sketch_for(Place(self.seed, site.name, self.fixed, columns, width), site.step, G.device)
+        sketch = sketch_for(SketchKey(self.seed, site.name, self.fixed, columns, width), site.step, G.device)
         options = {"iterations": self.iterations, "oversample": self.oversample}
         return polar_lowrank(G, rank, **options, rtol=self.cut(site), share=self.share, sketch=sketch)
 
@@ -266,58 +199,3 @@ class Natural(_CutOff, shares=True):
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         return natural(G, rtol=self.cut(site))
-
-
-class ElementwiseTransform(_Value, ABC):
-    """Base of filters, which act on the gradient of every parameter, or of those that a `plan` takes."""
-
-    plan: Plan | None = None
-    remembers: ClassVar[tuple[str, ...] | None] = None
-    """The keys of its memory, to recognise the state of other transforms; None skips that check."""
-
-    def __post_init__(self) -> None:
-        if self.plan is not None and not isinstance(self.plan, Plan):
-            raise TypeError(f"plan must be a Plan, got {type(self.plan).__name__}; make one with matrices(model)")
-
-    @abstractmethod
-    def start(self, grad: Tensor, stack: int | None) -> Memory:
-        """The memory before the first step, for a gradient like this one; counts have one entry per stack element."""
-
-    @abstractmethod
-    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """The new gradient and the new memory; neither argument is changed."""
-
-
-Transform = MatrixTransform | ElementwiseTransform
-
-
-def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...]:
-    """One transform or a sequence of them, checked, as a tuple."""
-    one = isinstance(transform, str) or not isinstance(transform, Sequence)
-    chain: tuple[Any, ...] = (transform,) if one else tuple(transform)  # type: ignore[arg-type]
-    if not chain:
-        raise ValueError("transform must be at least one transform, got an empty sequence; use Identity()")
-    for link in chain:
-        if not isinstance(link, Transform):
-            hint = f"call it: {link.__name__}(...)" if isinstance(link, type) else "for example Polar()"
-            raise TypeError(f"transform must be a transform or a sequence of them, got {link!r}; {hint}")
-    return chain
-
-
-def uses_matrices(chain: Sequence[Transform]) -> bool:
-    return any(isinstance(link, MatrixTransform) for link in chain)
-
-
-def _plain(precision: Any) -> str:
-    return str(precision).removeprefix("torch.")
-
-
-def beside(values: Tensor, tensor: Tensor) -> Tensor:
-    """A scalar, or one value per stack element, shaped to broadcast against the tensor."""
-    return values.reshape(values.shape + (1,) * (tensor.ndim - values.ndim))
-
-
-def is_of_chain(saved: Any, chain: Sequence[Transform]) -> bool:
-    """Whether what a state says of its transforms is this chain; it may say so in old names."""
-    shown = repr(chain)
-    return bool(saved == shown) or (isinstance(saved, str) and _OLD.sub(lambda name: RENAMED[name[0]], saved) == shown)

@@ -1,4 +1,4 @@
-"""The sketches of randomized transforms: drawn on the CPU from a seed; and their memory in a CUDA graph."""
+"""The sketches of randomized transforms: drawn on the CPU from a seed, or read from fixed memory in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from egalitarian.kernels import gaussian
 
-class Place(NamedTuple):
-    """Which sketch: its seed's origin, the matrix it is for, whether it stays the same at every step, and its shape."""
+
+class SketchKey(NamedTuple):
+    """Which sketch: the transform's seed, the matrix's name, whether it stays the same at every step, and its shape."""
 
     seed: int
     name: str
@@ -33,7 +35,7 @@ class Sketches:
     """
 
     def __init__(self) -> None:
-        self._pages: dict[Place, Tensor] = {}
+        self._buffers: dict[SketchKey, Tensor] = {}
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -44,37 +46,30 @@ class Sketches:
         finally:
             _CURRENT.reset(token)
 
-    def _page(self, place: Place, device: torch.device) -> Tensor:
-        """Where this sketch is; empty at first."""
-        if place not in self._pages:
-            self._pages[place] = torch.empty(place.rows, place.columns, dtype=torch.float64, device=device)
-        return self._pages[place]
+    def _buffer(self, key: SketchKey, device: torch.device) -> Tensor:
+        """The memory of this sketch; not filled at first."""
+        if key not in self._buffers:
+            self._buffers[key] = torch.empty(key.rows, key.columns, dtype=torch.float64, device=device)
+        return self._buffers[key]
 
     def draw(self, step: int) -> None:
         """Fills every sketch with the values for this step, without synchronising."""
-        for place, page in self._pages.items():
-            page.copy_(gaussian(place.rows, place.columns, place.seed_at(step), page.device), non_blocking=True)
+        for key, buffer in self._buffers.items():
+            buffer.copy_(gaussian(key.rows, key.columns, key.seed_at(step), buffer.device), non_blocking=True)
 
 
 _CURRENT: ContextVar[Sketches | None] = ContextVar("sketches", default=None)
 
 
-def sketch_for(place: Place, step: int, device: torch.device) -> Tensor | None:
+def sketch_for(key: SketchKey, step: int, device: torch.device) -> Tensor | None:
     """The sketch of this step. During capture: the memory that `Sketches.draw` fills, or None without `Sketches.kept`."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         current = _CURRENT.get()
-        return None if current is None else current._page(place, device)
-    return gaussian(place.rows, place.columns, place.seed_at(step), device)
-
-
-def gaussian(rows: int, columns: int, seed: int, device: torch.device) -> Tensor:
-    """The same on every device; there without synchronising."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    sketch = torch.randn(rows, columns, generator=generator, dtype=torch.float64, device="cpu")
-    return sketch.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else sketch.to(device)
+        return None if current is None else current._buffer(key, device)
+    return gaussian(key.rows, key.columns, key.seed_at(step), device)
 
 
 def sketch_seed(seed: int, name: str, step: int | None) -> int:
-    """A seed that is the same on every device, rank and day, and different for every (seed, name, step)."""
+    """A seed for (seed, name, step), the same on every device and rank."""
     text = f"{seed}/{name}" if step is None else f"{seed}/{name}/{step}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

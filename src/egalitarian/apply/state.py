@@ -1,0 +1,84 @@
+"""What a chain of transforms keeps from one step to the next, by parameter name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from egalitarian.select import Entry
+from egalitarian.transforms import ElementwiseTransform, Memory, Transform
+
+Tensors = Mapping[str, Mapping[str, Tensor]]
+"""By parameter name, then by `"<index of the transform>.<key>"`."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a chain of transforms keeps from one step to the next: returned by `equalize_` and passed to its next call.
+
+    Exact EGD keeps only the step count. A call returns a new state and leaves the old one unchanged.
+    Replaying a CUDA graph overwrites the tensors that it captured.
+    """
+
+    step: int = 0
+    """Number of steps made so far."""
+    tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """By parameter name, then by `"<index of the transform>.<key>"`, for example `"0.mean"`."""
+
+
+def initial_memory(entries: Iterable[Entry], chain: Sequence[Transform], stack: int | None) -> dict[str, Memory]:
+    """The memory of every parameter before the first step, so that a checkpoint has its full shape from the start."""
+    memories = {
+        entry.name: start(entry, chain, torch.empty_like(entry.parameter, dtype=gradient_dtype(entry.parameter)), stack)
+        for entry in entries
+    }
+    return {name: memory for name, memory in memories.items() if memory}
+
+
+def start(entry: Entry, chain: Sequence[Transform], grad: Tensor, stack: int | None) -> Memory:
+    """The memory of one parameter before the first step."""
+    return {
+        f"{index}.{key}": value
+        for index, link in enumerate(chain)
+        if isinstance(link, ElementwiseTransform) and link.acts_on(entry.parameter)
+        for key, value in link.start(grad, stack).items()
+    }
+
+
+def gradient_dtype(parameter: Tensor) -> torch.dtype:
+    """The dtype of the parameter, unless its `grad_dtype` is another."""
+    return getattr(parameter, "grad_dtype", None) or parameter.dtype
+
+
+def copied_in_place(before: State, after: State) -> State:
+    """The new state in the tensors of the old one, where a captured CUDA graph reads it at the next replay."""
+    for name, memory in after.tensors.items():
+        for key, value in memory.items():
+            before.tensors[name][key].copy_(value)
+    return State(after.step, before.tensors)
+
+
+def loaded_memory(current: Tensors, loaded: Tensors) -> dict[str, dict[str, Tensor]]:
+    """A copy of the loaded memory, on the devices and in the dtypes of the current one.
+
+    Raises:
+        ValueError: the two hold different tensors.
+    """
+
+    def shapes(memory: Tensors) -> dict[tuple[str, str], tuple[int, ...]]:
+        return {(name, key): tuple(tensor.shape) for name, kept in memory.items() for key, tensor in kept.items()}
+
+    differing = sorted(set(shapes(current).items()) ^ set(shapes(loaded).items()))
+    if differing:
+        (name, key), shape = differing[0]
+        raise ValueError(
+            f"state_dict must hold the same tensors as the attachment, got {len(differing)} that differ, first {key!r} of "
+            f"{name!r} with shape {shape}; attach to the same model, param groups and transform"
+        )
+    return {
+        name: {key: value.detach().clone().to(current[name][key]) for key, value in memory.items()}
+        for name, memory in loaded.items()
+    }

@@ -1,0 +1,139 @@
+"""The two kinds of transform, and chains of them. To add one, subclass a kind; see `matrix.py` and `elementwise.py`."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from egalitarian.kernels import Precision
+from egalitarian.select import Plan
+
+Memory = dict[str, Tensor]
+
+RENAMED = {
+    "NeuronNorm(": "RowNorm(",
+    "method='products'": "method='polynomial'",
+    "method='inverses'": "method='rational'",
+}
+"""Old spellings in the text of a transform. A state that was saved under one is still loaded."""
+_OLD = re.compile("|".join(map(re.escape, RENAMED)))
+
+
+class Site(NamedTuple):
+    """What a matrix transform may know besides the matrix."""
+
+    name: str
+    step: int
+    compute: Precision
+    """The precision in which the gradient was computed, as far as the caller can tell."""
+
+
+class _Value:
+    """Its text is how it would be written: the fields that differ from their defaults."""
+
+    def __repr__(self) -> str:
+        shown: list[str] = []
+        parts: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        for part in parts:
+            value = getattr(self, part.name)
+            if part.default is MISSING or value != part.default:
+                shown.append(repr(value) if part.default is MISSING else f"{part.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class MatrixTransform(_Value, ABC):
+    """Base of transforms that act on each matrix of the plan, `(m, n)` or a stack `(k, m, n)`, and keep no state.
+
+    On a GPU, a subclass declared with `shares=True` gets matrices of several parameters in one call, as a stack.
+    It must treat each as it would alone, and not use the site's name, which is empty then. Not inherited.
+    """
+
+    shares: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
+    """Whether one non-finite entry makes all of its matrix NaN. Otherwise the caller checks the input."""
+
+    def __init_subclass__(cls, shares: bool = False, spreads: bool = False, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.shares, cls.spreads = shares, spreads
+
+    @abstractmethod
+    def __call__(self, G: Tensor, site: Site) -> Tensor: ...
+
+    def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
+        """Raises if this transform cannot take a matrix of that shape and dtype."""
+
+    def note(self, rows: int, columns: int) -> str:
+        """What `print(plan)` adds for a matrix of that shape."""
+        return ""
+
+    def cutoff(self) -> str:
+        """What `print(plan)` says about the cut-off; empty if there is none."""
+        return ""
+
+
+class ElementwiseTransform(_Value, ABC):
+    """Base of filters, which act on the gradient of every parameter, or of those that a `plan` takes."""
+
+    plan: Plan | None = None
+    remembers: ClassVar[tuple[str, ...] | None] = None
+    """The keys of its memory, to recognise the state of other transforms; None skips that check."""
+
+    def __post_init__(self) -> None:
+        if self.plan is not None and not isinstance(self.plan, Plan):
+            raise TypeError(f"plan must be a Plan, got {type(self.plan).__name__}; make one with matrices(model)")
+
+    def acts_on(self, parameter: Tensor) -> bool:
+        """Whether the filter changes the gradient of this parameter."""
+        return self.plan is None or self.plan.takes(parameter)
+
+    @abstractmethod
+    def start(self, grad: Tensor, stack: int | None) -> Memory:
+        """The memory before the first step, for a gradient like this one; counts have one entry per stack element."""
+
+    @abstractmethod
+    def __call__(self, grad: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """The new gradient and the new memory; neither argument is changed."""
+
+
+Transform = MatrixTransform | ElementwiseTransform
+
+
+def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...]:
+    """One transform or a sequence of them, checked, as a tuple."""
+    one = isinstance(transform, str) or not isinstance(transform, Sequence)
+    chain: tuple[Any, ...] = (transform,) if one else tuple(transform)  # type: ignore[arg-type]
+    if not chain:
+        raise ValueError("transform must be at least one transform, got an empty sequence; use Identity()")
+    for link in chain:
+        if not isinstance(link, Transform):
+            hint = f"call it: {link.__name__}(...)" if isinstance(link, type) else "for example Polar()"
+            raise TypeError(f"transform must be a transform or a sequence of them, got {link!r}; {hint}")
+    return chain
+
+
+def uses_matrices(chain: Sequence[Transform]) -> bool:
+    """Whether a transform of the chain acts on matrices."""
+    return any(isinstance(link, MatrixTransform) for link in chain)
+
+
+def broadcast(values: Tensor, tensor: Tensor) -> Tensor:
+    """A scalar, or one value per stack element, shaped to broadcast against the tensor."""
+    return values.reshape(values.shape + (1,) * (tensor.ndim - values.ndim))
+
+
+def is_of_chain(saved: Any, chain: Sequence[Transform]) -> bool:
+    """Whether the text of a saved state describes this chain, in present or old spellings."""
+    shown = repr(chain)
+    return bool(saved == shown) or (isinstance(saved, str) and _OLD.sub(lambda match: RENAMED[match[0]], saved) == shown)
+
+
+def renamed(name: str) -> str | None:
+    """The present name of a transform that was called `name`; None if there was none."""
+    new = RENAMED.get(f"{name}(")
+    return None if new is None else new.removesuffix("(")

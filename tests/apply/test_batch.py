@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import egalitarian as eg
 from egalitarian.apply import Batches, Settings, State, affected, transform_gradients
-from egalitarian.apply.batch import SHARED_ENTRIES, joined, parted
+from egalitarian.apply.batch import REMEMBERED, SHARED_ENTRIES, joined, parted
 from egalitarian.transforms import MatrixTransform, Site, as_chain
 from egalitarian.transforms import matrix as transforms
 
@@ -275,3 +275,81 @@ def test_a_gradient_that_cannot_be_written_gets_memory_of_its_own(share: Callabl
         assert parameter.grad is not None
         assert parameter.grad.untyped_storage().nbytes() == parameter.grad.nbytes
         assert int((torch.linalg.svdvals(parameter.grad) > 0.5).sum()) == 1
+
+
+# batches are built once
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of gradients of every set that batches were built for."""
+    seen: list[int] = []
+    build = Batches._build
+
+    def counted(self: Batches, gradients: Any) -> Any:
+        seen.append(len(gradients))
+        return build(self, gradients)
+
+    monkeypatch.setattr(Batches, "_build", counted)
+    return seen
+
+
+def attached(model: nn.Module) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eg.attach(optimizer, model)
+    return optimizer
+
+
+def owned(model: nn.Module) -> torch.optim.Optimizer:
+    return eg.EGD(eg.matrices(model).groups(), lr=0.1)
+
+
+@pytest.mark.parametrize("make", [attached, owned])
+def test_batches_are_built_when_what_has_a_gradient_changes(
+    make: Callable[[nn.Module], torch.optim.Optimizer], builds: list[int]
+) -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    optimizer = make(model)
+
+    def step(*frozen: int) -> None:
+        optimizer.zero_grad()
+        model(torch.randn(6, 5)).square().sum().backward()
+        for index in frozen:
+            model[index].weight.grad = None
+        optimizer.step()
+
+    for _ in range(4):
+        step()
+    assert builds == [2], "the shapes have not changed"
+    step(1)
+    step(1)
+    assert builds == [2, 1], "one matrix has no gradient"
+    step()
+    assert builds == [2, 1], "both sets are remembered"
+    model.double()
+    step()
+    step()
+    assert builds == [2, 1, 2], "another dtype"
+
+
+def test_a_new_param_group_builds_batches_again(builds: list[int]) -> None:
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    eg.attach(optimizer, model)
+    for step in range(4):
+        if step == 2:
+            optimizer.add_param_group({"params": list(model[1].parameters())})
+        optimizer.zero_grad()
+        model(torch.randn(6, 5)).square().sum().backward()
+        optimizer.step()
+    assert builds == [1, 2]
+
+
+def test_only_some_sets_are_remembered(builds: list[int]) -> None:
+    parameters = {str(index): nn.Parameter(torch.ones(2, 2)) for index in range(REMEMBERED + 4)}
+    plan = eg.matrices(parameters, include="*")
+    batches = Batches([eg.Polar()])
+    for entry in (*plan.entries, *plan.entries):
+        batches.of([(entry, torch.ones(2, 2))])
+    assert len(batches._built) <= REMEMBERED
+    assert len(builds) > len(plan.entries)

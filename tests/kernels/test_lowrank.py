@@ -299,7 +299,7 @@ def test_a_sketch_that_is_given_is_the_one_that_is_used() -> None:
 def test_kept_sketches_are_those_of_their_step() -> None:
     kept = sketches.Sketches()
     moving, fixed = (sketches.SketchKey(3, "layer", fixed, 6, 2) for fixed in (False, True))
-    buffers = {place: kept._buffer(key, torch.device("cpu")) for key in (moving, fixed)}
+    buffers = {key: kept._buffer(key, torch.device("cpu")) for key in (moving, fixed)}
     for step in (0, 7, 2):
         kept.draw(step)
         assert torch.equal(buffers[moving], sketch_of(6, 2, sketches.sketch_seed(3, "layer", step), CPU))

@@ -1,6 +1,6 @@
-"""Walks one attached CPU step and counts how often it crosses from one file of the library into another.
+"""One attached CPU step stays short: few crossings from file to file, few lines of plumbing.
 
-A crossing is a call whose nearest caller inside `src/egalitarian` is in another file. `python tests/contracts/crossings.py`
+A crossing is a call whose nearest caller inside `src/egalitarian` is in another file. `python tests/contracts/test_walk.py`
 prints the walk, the number of crossings, and the lines of the functions that were called outside `kernels/`.
 """
 
@@ -17,6 +17,8 @@ import torch
 import egalitarian
 
 PACKAGE = Path(egalitarian.__file__).parent
+MOST_CROSSINGS = 20
+MOST_PLUMBING = 550
 MATHS = ("kernels", "spectrum.py", "checks.py")
 
 
@@ -82,6 +84,13 @@ def walk() -> Walk:
         finally:
             sys.setprofile(None)
     return found
+
+
+def test_a_step_crosses_few_files() -> None:
+    found = walk()
+    assert found.crossings <= MOST_CROSSINGS, str(found)
+    assert found.plumbing <= MOST_PLUMBING, str(found)
+    assert any(where.startswith("kernels/") for _, where, _, _ in found.calls), "the walk ends in a kernel"
 
 
 if __name__ == "__main__":

@@ -313,7 +313,7 @@ def test_batches_are_built_when_what_has_a_gradient_changes(
 
     def step(*frozen: int) -> None:
         optimizer.zero_grad()
-        model(torch.randn(6, 5)).square().sum().backward()
+        model(torch.randn(6, 5, dtype=model[0].weight.dtype)).square().sum().backward()
         for index in frozen:
             model[index].weight.grad = None
         optimizer.step()

@@ -43,11 +43,11 @@ Words on this page:
 
 | type in a signature | what to pass |
 |---|---|
-| `Transform` | a transform, a filter, or your own subclass of `egalitarian.transforms.matrix.MatrixTransform` |
+| `Transform` | a transform, a filter, or your own subclass of `egalitarian.transforms.MatrixTransform` |
 | `Selector` | a name pattern, a module, a module type or a parameter |
 | `Precision` | a torch dtype or `'tf32'` |
-| `Mode` | `'exact'` or `'fast'` |
-| `Method` | `'auto'`, `'products'`, `'eigh'`, `'inverses'` or `'svd'` |
+| `Tier` | `'exact'` or `'fast'` |
+| `Method` | `'auto'`, `'polynomial'`, `'eigh'`, `'rational'` or `'svd'` |
 | `OnNonfinite` | `'keep'` or `'raise'` |
 """
 

@@ -34,7 +34,7 @@ from egalitarian.lab.config import catalog
 from egalitarian.lab.console import options as choices
 from egalitarian.lab.console import tables as shows
 from egalitarian.lab.console.cli import app
-from egalitarian.lab.problems.datasets import cifar10, mnist
+from egalitarian.lab.problems.datasets import cifar10, cifar10_test, mnist
 from egalitarian.lab.tuning.plan import chosen, load_plan
 
 LINKED = (*PAGES, ROOT / "results" / "README.md")
@@ -58,9 +58,9 @@ def few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "data"
     monkeypatch.setenv("EGALITARIAN_DATA", str(folder))
     for read, dataset in (
-        (mnist.mnist, write_mnist(folder)),
-        (cifar10.cifar10, write_cifar(folder)),
-        (cifar10.cifar10_test, write_cifar(folder)),
+        (mnist, write_mnist(folder)),
+        (cifar10, write_cifar(folder)),
+        (cifar10_test, write_cifar(folder)),
     ):
         monkeypatch.setattr(read, "__defaults__", (*(read.__defaults__ or ())[:-1], dataset))
 

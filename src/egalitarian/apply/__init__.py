@@ -5,7 +5,8 @@ of the step before. `Batches` keeps what depends on shapes alone, so that a step
 """
 
 from egalitarian.apply.batch import Batch, Batches
-from egalitarian.apply.gradients import Settings, affected, check_chain, equalize_, transform_gradients
+from egalitarian.apply.equalize import affected, check_chain, equalize_
+from egalitarian.apply.gradients import Settings, transform_gradients
 from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory
 
 __all__ = [

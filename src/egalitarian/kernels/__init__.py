@@ -6,7 +6,7 @@ Doors: `polar`, `polar_lowrank`, `normalize`, `natural`; `explain` prints the `R
 """
 
 from egalitarian.kernels.lowrank import gaussian, polar_lowrank
-from egalitarian.kernels.polar import explain, polar
+from egalitarian.kernels.factor import explain, polar
 from egalitarian.kernels.route import RTOL, Method, Precision, Route, Tier, check_matrix, choose, decide
 from egalitarian.kernels.scaling import largest_entry, normalize
 from egalitarian.kernels.svd import natural

@@ -4,7 +4,7 @@ This room registers hooks, reads param groups, handles closures and gradient sca
 off (`Until`). `Engine` is what both doors share. The maths and the writing of gradients are elsewhere.
 """
 
-from egalitarian.optimizers.attach import Attachment, attach
+from egalitarian.optimizers.attachment import Attachment, attach
 from egalitarian.optimizers.egd import EGD
 from egalitarian.optimizers.until import Until
 

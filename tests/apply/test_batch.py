@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.apply import Batches, Settings, State, affected, transform_gradients
+from egalitarian.apply import Batches, PassSettings, State, affected, transform_gradients
 from egalitarian.apply.batch import REMEMBERED, SHARED_ENTRIES, joined, parted
 from egalitarian.transforms import MatrixTransform, Site, as_chain
 from egalitarian.transforms import matrix as transforms
@@ -77,7 +77,7 @@ def run(
     parameters = weights(stack)
     plan = plan_of(parameters, stack)
     state = State()
-    settings = Settings(as_chain(chain), **more)
+    settings = PassSettings(as_chain(chain), **more)
     batches, entries = Batches(settings.chain), affected(plan.entries, settings.chain)
     for step in range(steps):
         news = tensors(*(tuple(each.shape) for each in parameters.values()), seed=step)

@@ -1,18 +1,18 @@
 """The only room that writes `p.grad`: gradients go through a chain of transforms, in batches of equal shapes.
 
-`equalize_` is the public door. `attach` and `EGD` call `transform_gradients` at each step, with `Settings` and the `State`
+`equalize_` is the public door. `attach` and `EGD` call `transform_gradients` at each step, with `PassSettings` and the `State`
 of the step before. `Batches` keeps what depends on shapes alone, so that a step does not group matrices again.
 """
 
 from egalitarian.apply.batch import Batch, Batches
 from egalitarian.apply.equalize import affected, check_chain, equalize_
-from egalitarian.apply.gradients import Settings, transform_gradients
+from egalitarian.apply.gradients import PassSettings, transform_gradients
 from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory
 
 __all__ = [
     "Batch",
     "Batches",
-    "Settings",
+    "PassSettings",
     "State",
     "affected",
     "check_chain",

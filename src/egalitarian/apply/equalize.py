@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from egalitarian.apply.batch import Batches
-from egalitarian.apply.gradients import Settings, refuse_distributed, transform_gradients
+from egalitarian.apply.gradients import PassSettings, refuse_distributed, transform_gradients
 from egalitarian.apply.state import State, gradient_dtype
 from egalitarian.kernels import RTOL
 from egalitarian.select import Entry, Plan
@@ -55,7 +55,7 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         )
     active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool, device=plan.device)
     entries = affected(plan.entries, chain)
-    after: State = transform_gradients(entries, Batches(chain), Settings(chain, active), state or State())
+    after: State = transform_gradients(entries, Batches(chain), PassSettings(chain, active), state or State())
     return after
 
 

@@ -19,7 +19,7 @@ from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory
 
 
 @dataclass(frozen=True)
-class Settings:
+class PassSettings:
     """The settings of one pass. `attach`, `EGD` and `equalize_` differ in nothing else."""
 
     chain: tuple[Transform, ...]
@@ -37,7 +37,7 @@ class Settings:
 
 @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once
 @torch.no_grad()
-def transform_gradients(entries: Sequence[Entry], batches: Batches, settings: Settings, state: State) -> State:
+def transform_gradients(entries: Sequence[Entry], batches: Batches, settings: PassSettings, state: State) -> State:
     """One pass over the gradients of `entries`, which are those `affected`. Returns the state after it."""
     gradients = [(entry, grad) for entry in entries if (grad := entry.parameter.grad) is not None]
     for entry, grad in gradients:
@@ -56,7 +56,7 @@ def transform_gradients(entries: Sequence[Entry], batches: Batches, settings: Se
     return State(state.step + 1, tensors)
 
 
-def _decay_only(batch: Batch, grads: Sequence[Tensor], settings: Settings) -> None:
+def _decay_only(batch: Batch, grads: Sequence[Tensor], settings: PassSettings) -> None:
     """Inactive transforms leave a gradient plain; decay before them stays on."""
     for entry, grad in zip(batch.entries, grads, strict=True):
         if _decay(entry, settings):
@@ -64,7 +64,9 @@ def _decay_only(batch: Batch, grads: Sequence[Tensor], settings: Settings) -> No
             _write(entry, grad, plain, plain, None, settings.grad_scale)
 
 
-def _transform(batch: Batch, grads: Sequence[Tensor], settings: Settings, state: State) -> dict[str, Mapping[str, Tensor]]:
+def _transform(
+    batch: Batch, grads: Sequence[Tensor], settings: PassSettings, state: State
+) -> dict[str, Mapping[str, Tensor]]:
     """Replaces these gradients by new ones. Returns the memories of their parameters."""
     plain = [_plain_gradient(entry, grad, settings) for entry, grad in zip(batch.entries, grads, strict=True)]
     keeps = [_elements_to_keep(grad, batch.filtered, settings.active) for grad in plain]
@@ -83,7 +85,9 @@ def _transform(batch: Batch, grads: Sequence[Tensor], settings: Settings, state:
     return {entry.name: memory for entry, memory in zip(batch.entries, memories, strict=False) if memory}
 
 
-def _memories(batch: Batch, plain: Sequence[Tensor], settings: Settings, tensors: Tensors) -> list[Mapping[str, Tensor]]:
+def _memories(
+    batch: Batch, plain: Sequence[Tensor], settings: PassSettings, tensors: Tensors
+) -> list[Mapping[str, Tensor]]:
     """Of each parameter; new parameters start with the memory of a first step."""
     stack = len(settings.active) if isinstance(settings.active, Tensor) else None
     memories: list[Mapping[str, Tensor]] = []
@@ -165,7 +169,7 @@ def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
     return new if keep is None else torch.where(broadcast(keep, new), new, old)
 
 
-def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:
+def _plain_gradient(entry: Entry, grad: Tensor, settings: PassSettings) -> Tensor:
     """The gradient that the transforms see: unscaled, with the decay that comes before them."""
     if settings.grad_scale is not None:
         grad = grad / settings.grad_scale.to(grad.device)
@@ -173,7 +177,7 @@ def _plain_gradient(entry: Entry, grad: Tensor, settings: Settings) -> Tensor:
     return grad.add(entry.parameter, alpha=decay) if decay else grad
 
 
-def _decay(entry: Entry, settings: Settings) -> float:
+def _decay(entry: Entry, settings: PassSettings) -> float:
     return settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
 
 
@@ -195,7 +199,7 @@ def _write(entry: Entry, grad: Tensor, new: Tensor, plain: Tensor, keep: Tensor 
         grad.copy_(new)
 
 
-def _show(gradients: Iterable[Gradient], settings: Settings) -> None:
+def _show(gradients: Iterable[Gradient], settings: PassSettings) -> None:
     """Passes every matrix to `observe`, in the order of the entries."""
     assert settings.observe is not None
     for entry, grad in gradients:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from egalitarian.apply import Batches, Settings, State, affected, check_chain, initial_memory, transform_gradients
+from egalitarian.apply import Batches, PassSettings, State, affected, check_chain, initial_memory, transform_gradients
 from egalitarian.select import Entry
 from egalitarian.transforms import Transform, uses_matrices
 
@@ -58,12 +58,12 @@ class Engine:
         Args:
             groups: the optimizer's param groups.
             state: the state before the step.
-            settings: the fields of `Settings`, without the chain.
+            settings: the fields of `PassSettings`, without the chain.
         """
         self.entries(groups)
         if self._equalizes and self._steps < PATIENCE:
             self._warn_if_idle()
-        after: State = transform_gradients(self._affected, self._batches, Settings(self.chain, **settings), state)
+        after: State = transform_gradients(self._affected, self._batches, PassSettings(self.chain, **settings), state)
         return after
 
     def entries(self, groups: Sequence[Group]) -> list[Entry]:

@@ -1,0 +1,153 @@
+"""Laws of the house that import contracts cannot say: doors, who writes gradients, what each part needs, sizes, names."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "egalitarian"
+LAB = PACKAGE / "lab"
+FILES = sorted(PACKAGE.rglob("*.py"))
+ROOMS = sorted(file.parent for file in PACKAGE.rglob("__init__.py") if file.parent not in (PACKAGE, LAB))
+TRITON = {"triton_kernels", "pooling_triton"}
+SMALL = 30
+"""A file of at most so many lines with a single importer belongs into that importer."""
+
+
+@cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def module(file: Path) -> str:
+    parts = ("egalitarian", *file.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module(file): file for file in FILES}
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """The modules that a file imports, by full name; of `from room import x`, `room.x` if that is a module."""
+    found: set[str] = set()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            submodules = {f"{base}.{alias.name}" for alias in node.names} & set(MODULES)
+            names = {f"{base}.{alias.name}" for alias in node.names} - submodules
+            found |= submodules | ({base} if names or not submodules else set())
+    return frozenset(found)
+
+
+def room_of(name: str) -> str:
+    """The outermost room that a module is in: `egalitarian.kernels`, `egalitarian.lab.report`."""
+    parts = name.split(".")
+    depth = 3 if parts[:2] == ["egalitarian", "lab"] else 2
+    return ".".join(parts[:depth])
+
+
+def label(file: Path) -> str:
+    return file.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("file", FILES, ids=label)
+def test_rooms_are_entered_through_their_doors(file: Path) -> None:
+    """A file imports another room's `__init__.py`, never a module inside it."""
+    own = room_of(module(file))
+    for name in imports(file):
+        if (
+            name.startswith("egalitarian.")
+            and room_of(name) != own
+            and (PACKAGE.parent / room_of(name).replace(".", "/")).is_dir()
+        ):
+            assert name == room_of(name), f"{label(file)} must import from {room_of(name)}, got {name}; use its door"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=label)
+def test_a_door_says_what_its_room_is_for(room: Path) -> None:
+    purpose = ast.get_docstring(tree(room / "__init__.py"))
+    assert purpose, f"{label(room)} must have a docstring"
+    lines = [line for line in purpose.splitlines() if line.strip()]
+    assert len(lines) <= 6, f"{label(room)} must say its purpose in about five lines, got {len(lines)}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=label)
+def test_only_apply_writes_gradients(file: Path) -> None:
+    if file.parent.name == "apply" or LAB in file.parents:
+        return
+    for node in ast.walk(tree(file)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        assert not any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)
+
+
+def outside(file: Path) -> set[str]:
+    """The packages that a file needs besides Python's own and ours."""
+    return {name.split(".")[0] for name in imports(file)} - set(sys.stdlib_module_names) - {"egalitarian"}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if LAB not in file.parents], ids=label)
+def test_the_library_needs_only_torch(file: Path) -> None:
+    assert outside(file) <= ({"torch", "triton"} if file.stem in TRITON else {"torch"})
+
+
+@pytest.mark.parametrize("file", sorted((LAB / "theory").rglob("*.py")), ids=label)
+def test_the_theory_is_numpy(file: Path) -> None:
+    assert outside(file) <= {"numpy", "scipy"}
+    assert {room_of(name) for name in imports(file) if name.startswith("egalitarian")} <= {"egalitarian.lab.theory"}
+
+
+@pytest.mark.parametrize("file", sorted([*(LAB / "analysis").rglob("*.py"), *(LAB / "report").rglob("*.py")]), ids=label)
+def test_the_report_never_trains(file: Path) -> None:
+    """Neither directly, nor by a name that trains behind another room's door."""
+    rooms = {room_of(name).rpartition(".")[2] for name in imports(file) if name.startswith("egalitarian.lab.")}
+    assert not rooms & {"training", "problems", "executors", "tuning", "console", "bench"}
+    names = {alias.name for node in ast.walk(tree(file)) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert not names & {"sweep", "train", "Ensemble", "Stepper", "Request"}
+
+
+LAB_NEEDS = {
+    "torch", "numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "safetensors", "jinja2", "filelock", "PIL",
+}  # fmt: skip
+"""What the GPU machine has, too. Pillow comes with matplotlib."""
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if LAB in file.parents], ids=label)
+def test_the_lab_needs_what_the_extra_installs(file: Path) -> None:
+    assert outside(file) <= LAB_NEEDS | ({"triton"} if file.stem in TRITON else set())
+
+
+def test_no_class_name_occurs_twice() -> None:
+    names = Counter(node.name for file in FILES for node in ast.walk(tree(file)) if isinstance(node, ast.ClassDef))
+    transforms = {"Polar", "LowRankPolar", "RowNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA"}
+    twice = {name for name, count in names.items() if count > 1} - transforms  # settings named as what they configure
+    assert not twice
+
+
+def test_no_small_file_has_a_single_importer() -> None:
+    importers: dict[str, set[Path]] = {}
+    for file in FILES:
+        for name in imports(file):
+            importers.setdefault(name, set()).add(file)
+    small = [
+        label(file)
+        for name, file in MODULES.items()
+        if file.name not in ("__init__.py", "__main__.py")
+        and file.stem not in TRITON
+        and len(file.read_text(encoding="utf-8").splitlines()) <= SMALL
+        and len({user for user in importers.get(name, ()) if user.name != "__init__.py"}) <= 1
+    ]
+    assert not small
+
+
+def test_the_house_has_few_files() -> None:
+    assert len(FILES) <= 130
+    assert len(list((LAB / "report").rglob("*.py"))) <= 26
+    assert len(list((LAB / "tuning").rglob("*.py"))) <= 8

@@ -5,7 +5,7 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 
-.PHONY: help grok test test-slow lint types api bench noise figure examples paper results clean
+.PHONY: help grok test test-slow lint types imports api bench noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -32,6 +32,9 @@ lint: $(STAMP)   ## ruff: lint and format
 
 types: $(STAMP)  ## mypy, strict
 	$(VENV)/bin/mypy
+
+imports: $(STAMP)  ## the import contracts between rooms
+	$(VENV)/bin/lint-imports --no-logo
 
 api: $(STAMP)    ## write docs/api.md from signatures and docstrings
 	$(VENV)/bin/python docs/make_api.py

@@ -2,7 +2,7 @@
 
 With a batch smaller than the layer, a weight's gradient has at most `batch` directions, and that of a softmax head one
 less than its classes; every further singular value is rounding noise. This prints the strongest such noise, relative to
-the largest singular value, for each precision that this machine can compute in. `egalitarian.kernels.polar.RTOL` must lie
+the largest singular value, for each precision that this machine can compute in. `egalitarian.kernels.RTOL` must lie
 above it.
 
     python benchmarks/noise.py [--device cuda]

@@ -88,6 +88,23 @@ def test_only_apply_writes_gradients(file: Path) -> None:
         assert not any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)
 
 
+TORCH = {"torch.nn": {"select", "optimizers"}, "torch.optim": {"optimizers"}, "torch.distributed": {"distributed"}}
+"""Who may import these parts of torch: kernels see tensors only, and only optimizers know optimizers."""
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if LAB not in file.parents], ids=label)
+def test_parts_of_torch_are_known_where_they_belong(file: Path) -> None:
+    known = {"torch.nn" if name == "nn" else f"torch.{name}" for name in _from_torch(file)} | set(imports(file))
+    for part, rooms in TORCH.items():
+        if any(name == part or name.startswith(f"{part}.") for name in known):
+            assert file.parent.name in rooms, f"{label(file)} must not import {part}"
+
+
+def _from_torch(file: Path) -> set[str]:
+    nodes = [node for node in ast.walk(tree(file)) if isinstance(node, ast.ImportFrom) and node.module == "torch"]
+    return {alias.name for node in nodes for alias in node.names}
+
+
 def outside(file: Path) -> set[str]:
     """The packages that a file needs besides Python's own and ours."""
     return {name.split(".")[0] for name in imports(file)} - set(sys.stdlib_module_names) - {"egalitarian"}

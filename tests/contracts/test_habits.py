@@ -1,0 +1,48 @@
+"""What contributors are told to run is what CI runs, and tests lie where the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "egalitarian"
+TESTS = ROOT / "tests"
+APART = {"contracts", "helpers", "data", "gpu", "distributed"}
+"""Folders of tests that mirror no room: what cuts across, what tests share, and what needs other machines."""
+
+
+def test_the_hooks_run_what_ci_runs() -> None:
+    ci = re.findall(r"^make \S+", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    hooks = re.findall(r"entry: (make \S+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert sorted(hooks) == sorted(ci)
+    assert "make test" in (ROOT / "README.md").read_text()
+
+
+def test_every_target_is_listed_and_every_named_target_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    assert targets == set(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[0].split())
+    for page in ("CONTRIBUTING.md", "README.md", "ARCHITECTURE.md"):
+        named = set(re.findall(r"\bmake ([a-z][a-z-]+)`", (ROOT / page).read_text()))
+        assert named <= targets, page
+
+
+@pytest.mark.parametrize("folder", sorted({file.parent for file in TESTS.rglob("test_*.py")}), ids=lambda path: path.name)
+def test_tests_mirror_the_rooms(folder: Path) -> None:
+    relative = folder.relative_to(TESTS)
+    if relative.parts and relative.parts[0] in APART:
+        return
+    assert (SOURCE / relative).is_dir(), f"tests/{relative} must mirror a room of src/egalitarian"
+    modules = {file.stem for file in (SOURCE / relative).rglob("*.py")} | {
+        file.name for file in (SOURCE / relative).iterdir()
+    }
+    for file in folder.glob("test_*.py"):
+        subject = file.stem.removeprefix("test_")
+        assert subject in modules | THEMES, f"{file.relative_to(ROOT)} must be named after a module of its room"
+
+
+THEMES: set[str] = {"laws", "cutoff", "state"}
+"""Tests of a room as a whole: laws of all kernels, cut-offs of all kernels, checkpoints of both optimizers' doors."""

@@ -19,11 +19,8 @@ from pathlib import Path
 import torch
 
 from egalitarian.lab.config import catalog
-from egalitarian.lab.runs.environment import hardware
-from egalitarian.lab.runs.progress import Stop
-from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweep import sweep
-from egalitarian.lab.tuning.plan import load_plan
+from egalitarian.lab.runs import Stop, Store, hardware, sweep
+from egalitarian.lab.tuning import load_plan
 
 FILE = Path(__file__).parents[1] / "results" / "provisional" / "adamw-points.csv"
 HEAD = ("family", "method", "lr", "decay", "seed", "crossed", "epochs", "mean_train_accuracy", "hardware", "torch", "date")

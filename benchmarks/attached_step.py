@@ -93,7 +93,7 @@ def main() -> None:
         return
     import torch
 
-    from egalitarian.lab.runs.environment import hardware
+    from egalitarian.lab.runs import hardware
 
     machine = hardware(torch.device(options.device))
     versions = f"torch {torch.__version__.split('+')[0]}, Python {platform.python_version()}"

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from egalitarian.lab.config import catalog
-from egalitarian.lab.problems.models import cnn
-from egalitarian.lab.problems.models.base import Parameters, linear
+from egalitarian.lab.problems import Parameters, cnn
+from egalitarian.lab.problems.models import linear
 
 SEEDS = 8
 Forward = Callable[[Parameters, Tensor], Tensor]

@@ -24,13 +24,9 @@ import torch
 from egalitarian.lab.config import catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.console.durations import Duration, Durations, Machine, load_durations
-from egalitarian.lab.runs.environment import hardware
-from egalitarian.lab.training.capture import Eager
-from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.loop import meter_for
-from egalitarian.lab.training.metrics import singular_values
-from egalitarian.lab.training.stepper import Stepper
+from egalitarian.lab.console import Duration, Durations, Machine, load_durations
+from egalitarian.lab.runs import hardware
+from egalitarian.lab.training import Eager, Ensemble, FullMeter, Stepper
 
 ROOT = Path(__file__).parent.parent
 STORED = (ROOT / "results" / "summary.csv", ROOT / "results" / "provisional" / "summary.csv")
@@ -87,12 +83,12 @@ def measuring_seconds(experiment: Experiment, patience: float) -> float:
     ensemble = Ensemble(experiment, [0], CPU)
     stepper = Stepper(next(iter(experiment.methods.values())), ensemble.parameters)
     Eager(ensemble, stepper).gradients(ensemble.choices(0)[0])
-    meter = meter_for(ensemble)
+    meter = FullMeter(ensemble, stepper)
 
     def measure() -> None:
-        meter()
         if experiment.measure.spectra != "snapshots":
-            singular_values(stepper.gradient)
+            meter.read_gradient(stepper.gradient)
+        meter.read(7)  # an epoch without a snapshot
 
     return timed(measure, patience)
 

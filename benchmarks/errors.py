@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from egalitarian.kernels.rational import rational_factor
-from egalitarian.lab.runs.environment import hardware
+from egalitarian.lab.runs import hardware
 
 FAST = 4000
 """Matrices."""

@@ -22,10 +22,9 @@ from torch.nn import functional as F
 
 from egalitarian.lab.config import catalog
 from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.problems.tasks import stream
-from egalitarian.lab.runs.environment import hardware
-from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.stepper import Stepper
+from egalitarian.lab.problems import stream
+from egalitarian.lab.runs import hardware
+from egalitarian.lab.training import Ensemble, Stepper
 
 EXPERIMENT = "addition-97"
 Epoch = Callable[[int], None]

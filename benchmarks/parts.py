@@ -16,7 +16,7 @@ from torch import Tensor
 
 from egalitarian import polar
 from egalitarian.kernels.gram import upper_gram
-from egalitarian.lab.runs.environment import hardware
+from egalitarian.lab.runs import hardware
 
 ROWS, COLUMNS, TURNS = 194, 512, 60
 AUTHORS, FAST, EXACT = "the authors' formula, by SVD", "`polar`, fast, as a whole", "`polar`, exact, as a whole"

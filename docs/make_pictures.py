@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from egalitarian import polar, spectrum
 from egalitarian.lab.config import catalog
-from egalitarian.lab.report.figures.style import OKABE_ITO, styled
-from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.report.figures import OKABE_ITO, styled
+from egalitarian.lab.training import Ensemble
 
 FOLDER = Path(__file__).parent
 STORED = FOLDER.parent / "results" / "provisional"

@@ -17,12 +17,11 @@ import gzip
 import io
 from pathlib import Path
 
-from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import catalog
 from egalitarian.lab.config.spec import Run
-from egalitarian.lab.report.provenance import run_record
-from egalitarian.lab.report.render import to_csv
-from egalitarian.lab.runs.store import Store
+from egalitarian.lab.report import to_csv
+from egalitarian.lab.runs import Store
 
 FOLDER = Path(__file__).parents[1] / "results" / "provisional"
 USUAL = (
@@ -58,7 +57,7 @@ def main() -> None:
     wanted = sum(len(methods) for methods in methods_of.values()) * len(SEEDS)
     if len(kept) != wanted:
         raise SystemExit(f"{wanted} runs must be stored, got {len(kept)}; train them as this file says")
-    (FOLDER / "summary.csv").write_text(to_csv([run_record(run) for run in kept]), encoding="utf-8")
+    (FOLDER / "summary.csv").write_text(to_csv([run.record() for run in kept]), encoding="utf-8")
     lines = io.StringIO()
     table = csv.writer(lines, lineterminator="\n")
     table.writerow(["experiment", "method", "seed", "epoch", *MEASURES])

@@ -1,4 +1,4 @@
-"""spectrum: the singular values, and what they say."""
+"""spectrum: the singular values, and the measures computed from them."""
 
 import math
 
@@ -11,7 +11,7 @@ from spectra import DTYPES, decades, from_spectrum, gaussian, law, seeds, sides
 from egalitarian import Spectrum, polar, spectrum
 
 
-def test_known_values() -> None:
+def test_values_and_measures_of_a_known_matrix() -> None:
     G = torch.tensor([[0.0, -2.0, 0.0], [4.0, 0.0, 0.0]])
     s = spectrum(G)
     assert s.values.tolist() == [4.0, 2.0]
@@ -24,14 +24,14 @@ def test_known_values() -> None:
 
 @law
 @given(rows=sides, columns=sides, seed=seeds, power=st.floats(0, 8))
-def test_values_are_those_the_matrix_was_made_of(rows: int, columns: int, seed: int, power: float) -> None:
+def test_values_are_the_singular_values(rows: int, columns: int, seed: int, power: float) -> None:
     S = decades(min(rows, columns), 10**power)
     values = spectrum(from_spectrum(rows, columns, S, seed=seed, dtype=torch.float64)).values
     torch.testing.assert_close(values, S, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 9])
-def test_equal_directions_count_in_full(count: int) -> None:
+def test_ranks_count_equal_directions(count: int) -> None:
     s = spectrum(polar(from_spectrum(9, 12, decades(count, 50), dtype=torch.float64)))
     assert float(s.stable_rank) == pytest.approx(count)
     assert float(s.effective_rank) == pytest.approx(count)
@@ -59,7 +59,7 @@ def test_stable_rank_is_frobenius_over_spectral(rows: int, columns: int, seed: i
 
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (0,)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_batch_is_a_loop(batch: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_a_batch_equals_a_loop(batch: tuple[int, ...], dtype: torch.dtype) -> None:
     G = gaussian(*batch, 5, 7, dtype=dtype)
     s = spectrum(G)
     assert s.values.shape == (*batch, 5)
@@ -85,7 +85,7 @@ def test_zero_matrix_has_no_directions() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_bad_matrix_is_nan_and_touches_no_other(value: float) -> None:
+def test_a_non_finite_matrix_is_nan_and_affects_no_other(value: float) -> None:
     G = gaussian(3, 4, 5)
     clean = spectrum(G)
     bad = G.clone()
@@ -97,24 +97,24 @@ def test_a_bad_matrix_is_nan_and_touches_no_other(value: float) -> None:
     assert spectrum(bad[1]).stable_rank.isnan()
 
 
-def test_input_is_only_read() -> None:
+def test_input_is_not_modified_and_no_gradient_is_carried() -> None:
     G = gaussian(4, 5).requires_grad_()
     before = G.detach().clone()
     assert not spectrum(G).values.requires_grad
     assert torch.equal(G, before)
 
 
-def test_repr_of_one_matrix_tells_the_measures() -> None:
+def test_repr_of_one_matrix_lists_the_measures() -> None:
     text = repr(spectrum(torch.diag(torch.tensor([4.0, 2.0]))))
     assert text == "Spectrum(2 singular values, largest 4, condition 2, stable rank 1.25, effective rank 1.89)"
 
 
-def test_repr_of_a_batch_tells_its_shape() -> None:
+def test_repr_of_a_batch_has_its_shape() -> None:
     text = repr(spectrum(torch.ones(2, 3, 4, 5)))
     assert text == "Spectrum((2, 3) matrices of 4 singular values)"
 
 
-def test_repr_of_zero_and_nan_do_not_fail() -> None:
+def test_repr_works_for_zero_and_nan() -> None:
     assert "condition nan" in repr(spectrum(torch.zeros(2, 2)))
     assert "largest nan" in repr(spectrum(torch.full((2, 2), math.nan)))
 

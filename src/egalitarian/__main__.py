@@ -1,4 +1,4 @@
-"""`python -m egalitarian` and the console script: hands over to the lab, or says how to get it."""
+"""`python -m egalitarian` and the console script: runs the lab, or prints how to install it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import egalitarian
 
-LAB_REQUIRES = ("numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "jinja2", "safetensors")
+LAB_REQUIRES = ("numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "jinja2", "safetensors", "filelock")
 USAGE = """\
 usage: egalitarian [--version | --help]
 
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
     if not missing:
         try:
-            from egalitarian.lab.console.cli import main as lab
+            from egalitarian.lab.console import main as lab
 
             return lab(arguments)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Matrices of one shape share one call where the device gains by it. Forced here on a CPU, where it must change no bit."""
+"""Matrices of one shape share one call on a GPU. Forced here on a CPU, sharing must change no bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egalitarian.apply.batch import REMEMBERED, SHARED_ENTRIES, joined, parted
 from egalitarian.transforms import MatrixTransform, Site, as_chain
 from egalitarian.transforms import matrix as transforms
 
-Spoil = Callable[[int, str, Tensor], None]
+Corrupt = Callable[[int, str, Tensor], None]
 
 CHAINS: dict[str, Any] = {
     "polar": eg.Polar(),
@@ -35,7 +35,7 @@ CHAINS: dict[str, Any] = {
 
 @pytest.fixture
 def share(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """As if batches were worth it on a CPU, up to so many entries."""
+    """Lets matrices share calls on a CPU, in batches of at most that many entries."""
     return lambda entries: monkeypatch.setitem(SHARED_ENTRIES, "cpu", entries)
 
 
@@ -71,7 +71,7 @@ def plan_of(parameters: dict[str, nn.Parameter], stack: int | None = None) -> eg
 
 
 def run(
-    chain: Any, *, stack: int | None = None, steps: int = 3, spoil: Spoil = lambda step, name, grad: None, **more: Any
+    chain: Any, *, stack: int | None = None, steps: int = 3, corrupt: Corrupt = lambda step, name, grad: None, **more: Any
 ) -> tuple[dict[str, Tensor], State]:
     """The gradients after some steps, and the state."""
     parameters = weights(stack)
@@ -82,14 +82,14 @@ def run(
     for step in range(steps):
         news = tensors(*(tuple(each.shape) for each in parameters.values()), seed=step)
         for (name, parameter), grad in zip(parameters.items(), news, strict=True):
-            spoil(step, name, grad)
+            corrupt(step, name, grad)
             parameter.grad = grad
         state = transform_gradients(entries, batches, settings, state)
     return {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}, state
 
 
 def assert_same(one: tuple[dict[str, Tensor], State], other: tuple[dict[str, Tensor], State]) -> None:
-    """Bitwise, NaN for NaN."""
+    """Asserts that gradients and states are equal bit for bit, with NaN equal to NaN."""
     for name, grad in one[0].items():
         torch.testing.assert_close(other[0][name], grad, rtol=0, atol=0, equal_nan=True)
     assert one[1].step == other[1].step
@@ -111,8 +111,8 @@ def test_sharing_changes_no_bit(share: Callable[[int], None], chain: Any, stack:
     assert_same(run(chain, stack=stack, active=active), alone)
 
 
-def test_in_float32_sharing_changes_rounding_alone(share: Callable[[int], None]) -> None:
-    """The fast factor is not made in float64, where a batched product and a single one round to the same float32."""
+def test_sharing_in_float32_changes_rounding_alone(share: Callable[[int], None]) -> None:
+    """A batched product and a single one round differently in float32, where the fast factor is computed."""
     alone, _ = run(eg.Polar(precision="fast"))
     share(2**24)
     for name, grad in run(eg.Polar(precision="fast"))[0].items():
@@ -121,7 +121,9 @@ def test_in_float32_sharing_changes_rounding_alone(share: Callable[[int], None])
 
 @pytest.mark.parametrize("chain", [eg.Polar(), [eg.Momentum(), eg.Polar(), eg.GrokfastEMA()]], ids=["polar", "filters"])
 @pytest.mark.parametrize("stack", [None, 4])
-def test_with_decay_and_a_scaler(share: Callable[[int], None], chain: Any, stack: int | None) -> None:
+def test_sharing_changes_no_bit_with_decay_and_a_scaler(
+    share: Callable[[int], None], chain: Any, stack: int | None
+) -> None:
     more: dict[str, Any] = {"grad_scale": torch.tensor(1024.0), "decay": lambda entry: 0.1 if entry.name in "abd" else 0.0}
     more["active"] = True if stack is None else torch.tensor([True, True, False, True])
     alone = run(chain, stack=stack, **more)
@@ -132,19 +134,19 @@ def test_with_decay_and_a_scaler(share: Callable[[int], None], chain: Any, stack
 @pytest.mark.parametrize("chain", [eg.Polar(), eg.RowNorm(), [eg.Momentum(), eg.Polar()]], ids=["polar", "norm", "filter"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("stack", [None, 4])
-def test_what_is_not_finite_stays_and_touches_no_neighbour(
+def test_a_non_finite_matrix_stays_unchanged_and_affects_no_other(
     share: Callable[[int], None], chain: Any, value: float, stack: int | None
 ) -> None:
-    def spoil(step: int, name: str, grad: Tensor) -> None:
+    def corrupt(step: int, name: str, grad: Tensor) -> None:
         if step == 1 and name == "c":
             grad[..., 2, 3] = value
             if stack is not None:
                 grad[1:] = 0.5
 
     active = True if stack is None else torch.ones(stack, dtype=torch.bool)
-    alone = run(chain, stack=stack, steps=2, spoil=spoil, active=active)
+    alone = run(chain, stack=stack, steps=2, corrupt=corrupt, active=active)
     share(2**24)
-    shared = run(chain, stack=stack, steps=2, spoil=spoil, active=active)
+    shared = run(chain, stack=stack, steps=2, corrupt=corrupt, active=active)
     assert_same(shared, alone)
     kept = shared[0]["c"] if stack is None else shared[0]["c"][0]
     assert not kept.isfinite().all()
@@ -152,7 +154,7 @@ def test_what_is_not_finite_stays_and_touches_no_neighbour(
     assert all(grad.isfinite().all() for name, grad in shared[0].items() if name != "c")
 
 
-def test_observers_see_every_matrix_once_in_the_old_order(share: Callable[[int], None]) -> None:
+def test_observers_see_every_matrix_once_in_the_order_of_the_plan(share: Callable[[int], None]) -> None:
     seen: list[tuple[str, Tensor]] = []
     more: dict[str, Any] = {"observe": lambda name, G: seen.append((name, G.clone())), "decay": lambda entry: 0.1}
     run(eg.Polar(), steps=1, **more)
@@ -164,9 +166,9 @@ def test_observers_see_every_matrix_once_in_the_old_order(share: Callable[[int],
     assert all(one[0] == other[0] and torch.equal(one[1], other[1]) for one, other in zip(seen, alone, strict=True))
 
 
-def test_the_doors_agree_when_calls_are_shared(share: Callable[[int], None]) -> None:
+def test_the_doors_agree_bitwise_when_matrices_share_calls(share: Callable[[int], None]) -> None:
     share(2**24)
-    outcomes = []
+    results = []
     chain = [eg.Momentum(), eg.Polar()]
     for door in ("equalize_", "attach", "EGD"):
         parameters = weights()
@@ -184,21 +186,21 @@ def test_the_doors_agree_when_calls_are_shared(share: Callable[[int], None]) -> 
                 parameter.grad = grad
             state = eg.equalize_(plan, chain, state=state) if door == "equalize_" else None
             optimizer.step()
-        outcomes.append(parameters)
-    for name, parameter in outcomes[0].items():
-        assert all(torch.equal(parameter, other[name]) for other in outcomes[1:])
+        results.append(parameters)
+    for name, parameter in results[0].items():
+        assert all(torch.equal(parameter, other[name]) for other in results[1:])
 
 
-# -- which share ------------------------------------------------------------------------------------------------------
+# -- which matrices share a call -------------------------------------------------------------------------------------
 
 
-def test_on_a_cpu_each_matrix_is_a_call_of_its_own(calls: list[tuple[int, ...]]) -> None:
+def test_on_a_cpu_every_matrix_is_a_separate_call(calls: list[tuple[int, ...]]) -> None:
     run(eg.Polar(), steps=1)
     assert calls == [(5, 12), (12, 5), (5, 12), (5, 12), (5, 12), (5, 12), (5, 12), (5, 12)]
 
 
 @pytest.mark.parametrize(("entries", "expected"), [(2**24, [7, 1]), (180, [3, 1, 3, 1]), (130, [2, 1, 1, 1, 1, 1, 1])])
-def test_matrices_of_one_shape_are_one_call_as_far_as_there_is_room(
+def test_matrices_of_one_shape_share_a_call_up_to_the_allowed_entries(
     share: Callable[[int], None], calls: list[tuple[int, ...]], entries: int, expected: list[int]
 ) -> None:
     share(entries)
@@ -206,23 +208,23 @@ def test_matrices_of_one_shape_are_one_call_as_far_as_there_is_room(
     assert [shape[0] if len(shape) == 3 else 1 for shape in calls] == expected
 
 
-def test_a_stack_joins_as_a_longer_batch(share: Callable[[int], None], calls: list[tuple[int, ...]]) -> None:
+def test_stacks_of_one_shape_are_joined_to_one_batch(share: Callable[[int], None], calls: list[tuple[int, ...]]) -> None:
     share(2**24)
     run(eg.Polar(), stack=4, steps=1, active=torch.ones(4, dtype=torch.bool))
     assert calls == [(28, 5, 12), (4, 12, 5)]
 
 
-def test_dtypes_do_not_mix(share: Callable[[int], None], calls: list[tuple[int, ...]]) -> None:
+def test_matrices_of_different_dtypes_share_no_call(share: Callable[[int], None], calls: list[tuple[int, ...]]) -> None:
     share(2**24)
     dtypes = (torch.float32, torch.float64, torch.float32, torch.float64)
-    parameters = {f"w{place}": nn.Parameter(torch.zeros(4, 3, dtype=dtype)) for place, dtype in enumerate(dtypes)}
+    parameters = {f"w{index}": nn.Parameter(torch.zeros(4, 3, dtype=dtype)) for index, dtype in enumerate(dtypes)}
     for parameter in parameters.values():
         parameter.grad = torch.randn_like(parameter)
     eg.equalize_(eg.matrices(parameters, include="*"))
     assert calls == [(2, 4, 3), (2, 4, 3)]
 
 
-def test_an_own_transform_is_called_by_name_unless_it_says_that_it_shares(share: Callable[[int], None]) -> None:
+def test_a_custom_transform_gets_one_named_matrix_per_call_unless_it_shares(share: Callable[[int], None]) -> None:
     share(2**24)
     names: list[str] = []
 
@@ -235,10 +237,10 @@ def test_an_own_transform_is_called_by_name_unless_it_says_that_it_shares(share:
         pass
 
     @dataclass(frozen=True, repr=False)
-    class Heir(eg.Polar):
+    class Derived(eg.Polar):
         pass
 
-    assert (eg.Polar.shares, Heir.shares, eg.LowRankPolar.shares, Named.shares) == (True, False, False, False)
+    assert (eg.Polar.shares, Derived.shares, eg.LowRankPolar.shares, Named.shares) == (True, False, False, False)
     parameters = {name: each for name, each in weights().items() if name in "abc"}
     for chain in (Named(), Sharing()):
         for parameter in parameters.values():
@@ -247,7 +249,7 @@ def test_an_own_transform_is_called_by_name_unless_it_says_that_it_shares(share:
     assert names == ["a: (5, 12)", "b: (12, 5)", "c: (5, 12)", ": (2, 5, 12)", "b: (12, 5)"]
 
 
-def test_groups_look_at_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_depend_on_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = weights()
     work = [(entry, torch.empty(entry.shape, device="meta")) for entry in plan_of(parameters).entries]
     assert [[entry.name for entry in batch.entries] for batch in Batches([eg.Polar()]).of(work)] == [
@@ -258,14 +260,14 @@ def test_groups_look_at_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == [["a", "c", "conv", "qkv", "d"], ["b"], ["bias"]]
 
 
-def test_joined_and_parted_are_inverse() -> None:
+def test_parted_is_the_inverse_of_joined() -> None:
     matrices = tensors((2, 3), (4, 2, 3), (2, 3))
     batch = joined(matrices)
     assert batch.shape == (6, 2, 3)
     assert all(torch.equal(one, other) for one, other in zip(parted(batch, matrices), matrices, strict=True))
 
 
-def test_a_gradient_that_cannot_be_written_gets_memory_of_its_own(share: Callable[[int], None]) -> None:
+def test_an_expanded_gradient_is_replaced_by_a_new_tensor(share: Callable[[int], None]) -> None:
     share(2**24)
     parameters = {name: nn.Parameter(torch.zeros(4, 3)) for name in "abc"}
     for parameter in parameters.values():
@@ -277,7 +279,7 @@ def test_a_gradient_that_cannot_be_written_gets_memory_of_its_own(share: Callabl
         assert int((torch.linalg.svdvals(parameter.grad) > 0.5).sum()) == 1
 
 
-# batches are built once
+# -- batches are built once ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -300,12 +302,12 @@ def attached(model: nn.Module) -> torch.optim.Optimizer:
     return optimizer
 
 
-def owned(model: nn.Module) -> torch.optim.Optimizer:
+def built_in(model: nn.Module) -> torch.optim.Optimizer:
     return eg.EGD(eg.matrices(model).groups(), lr=0.1)
 
 
-@pytest.mark.parametrize("make", [attached, owned])
-def test_batches_are_built_when_what_has_a_gradient_changes(
+@pytest.mark.parametrize("make", [attached, built_in])
+def test_batches_are_built_again_only_when_other_parameters_have_gradients(
     make: Callable[[nn.Module], torch.optim.Optimizer], builds: list[int]
 ) -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 3))
@@ -345,7 +347,7 @@ def test_a_new_param_group_builds_batches_again(builds: list[int]) -> None:
     assert builds == [1, 2]
 
 
-def test_only_some_sets_are_remembered(builds: list[int]) -> None:
+def test_the_number_of_cached_sets_of_batches_is_limited(builds: list[int]) -> None:
     parameters = {str(index): nn.Parameter(torch.ones(2, 2)) for index in range(REMEMBERED + 4)}
     plan = eg.matrices(parameters, include="*")
     batches = Batches([eg.Polar()])

@@ -1,4 +1,4 @@
-"""What a hostile reviewer found, one test each: silent wrongs that must not come back."""
+"""Defects that reviews found, one test each: wrong results without a message, which must not return."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_a_parametrized_head_is_still_the_head() -> None:
     assert [entry.name for entry in eg.matrices(model).taken] == ["0.weight", "2.weight"]
 
 
-def test_an_optimizer_that_calls_its_base_class_is_transformed_once() -> None:
+def test_a_step_that_calls_that_of_its_base_class_transforms_once() -> None:
     class Derived(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             return super().step(closure)
 
-    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # which makes torch hook SGD.step, too
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # with it, torch wraps SGD.step in hooks as well
     weight = nn.Parameter(torch.ones(2, 2))
     optimizer = Derived([weight], lr=1.0)
     egd = eg.attach(optimizer, eg.matrices({"w": weight}, include="w"), eg.GrokfastEMA(lamb=2.0))
@@ -58,12 +58,12 @@ def test_an_optimizer_that_calls_its_base_class_is_transformed_once() -> None:
     assert egd.state_dict()["step"] == 2
     with pytest.raises(ZeroDivisionError):
         optimizer.step(lambda: 1 / 0)
-    optimizer.step(closure)  # an error in between leaves nothing behind
+    optimizer.step(closure)  # an error in a closure has no effect on later steps
     assert egd.state_dict()["step"] == 3
 
 
 @pytest.mark.parametrize("door", ["attach", "EGD"])
-def test_torchs_checkpoint_helpers_take_no_step_of_ours(door: str) -> None:
+def test_torchs_checkpoint_helpers_change_no_memory_and_count_no_step(door: str) -> None:
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
     model = network()
@@ -83,18 +83,18 @@ def test_torchs_checkpoint_helpers_take_no_step_of_ours(door: str) -> None:
     assert not optimizer.state[model[0].weight]["momentum_buffer"].any()
 
 
-def test_groups_of_a_plan_take_the_plan_into_egd() -> None:
+def test_groups_of_a_plan_carry_it_to_egd() -> None:
     one, other = network(), network()
     settings = {"taken": {"weight_decay": 0.03}, "left": {"weight_decay": 1e-4}}
-    plan, plans_twin = eg.matrices(one, split={"0.weight": (3, 5)}), eg.matrices(other, split={"0.weight": (3, 5)})
+    plan, other_plan = eg.matrices(one, split={"0.weight": (3, 5)}), eg.matrices(other, split={"0.weight": (3, 5)})
     train(one, eg.EGD(plan.groups(**settings), lr=0.1), 3)
-    optimizer = torch.optim.SGD(plans_twin.groups(**settings), lr=0.1)
-    eg.attach(optimizer, plans_twin)
+    optimizer = torch.optim.SGD(other_plan.groups(**settings), lr=0.1)
+    eg.attach(optimizer, other_plan)
     train(other, optimizer, 3)
     assert same(one, other)
 
 
-def test_gradients_that_never_come_are_reported() -> None:
+def test_ten_steps_without_any_gradient_warn() -> None:
     model = network()
     trained = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -106,7 +106,7 @@ def test_gradients_that_never_come_are_reported() -> None:
         optimizer.step()
 
 
-def test_a_replaced_matrix_is_reported() -> None:
+def test_a_replaced_matrix_warns() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     eg.attach(optimizer, eg.matrices(model))
@@ -124,7 +124,7 @@ def test_a_tensor_under_two_names_is_refused() -> None:
         eg.matrices({"a": weight, "b": weight}, include="*")
 
 
-def test_one_number_per_stack_element_goes_through_elementwise_transforms() -> None:
+def test_filters_take_one_number_per_stack_element() -> None:
     weights = {"w": nn.Parameter(torch.zeros(3, 4, 5)), "t": nn.Parameter(torch.zeros(3))}
     optimizer = torch.optim.SGD(weights.values(), lr=1.0)
     eg.attach(optimizer, eg.matrices(weights, include="w", stack=True), eg.Momentum(0.5))
@@ -134,21 +134,21 @@ def test_one_number_per_stack_element_goes_through_elementwise_transforms() -> N
     assert torch.equal(weights["t"].detach().nan_to_num(7.0), torch.tensor([-1.0, 7.0, -1.0]))
 
 
-def test_a_parameter_is_not_a_stack_because_its_length_happens_to_fit() -> None:
+def test_a_parameter_of_the_same_length_is_not_a_stack() -> None:
     weights = {"experts": nn.Parameter(torch.zeros(4, 3, 3)), "gate": nn.Parameter(torch.zeros(4, 3))}
     plan = eg.matrices(weights, include="experts", stack="experts")
     with pytest.raises(ValueError, match="leading axis of 4 in every parameter, got 'gate'"):
         eg.attach(torch.optim.SGD(weights.values(), lr=0.1), plan, [eg.Momentum(), eg.Polar()])
 
 
-def test_egd_refuses_a_newcomer_that_is_no_stack() -> None:
+def test_egd_refuses_an_added_parameter_that_is_no_stack() -> None:
     optimizer = eg.EGD(eg.matrices({"w": nn.Parameter(torch.zeros(3, 4, 5))}, include="w", stack=True), lr=0.1)
     with pytest.raises(ValueError, match="must be a stack of 3"):
         optimizer.add_param_group({"params": [("q", nn.Parameter(torch.zeros(3, 7)))]})
     assert len(optimizer.param_groups) == 1
 
 
-def test_half_a_state_is_not_loaded() -> None:
+def test_loading_an_invalid_state_changes_nothing() -> None:
     model = network()
     egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
     for wrong in ({"step": None}, {"step": -1}, {"step": 2.5}, {"active": "no"}, {"tensors": 3}):
@@ -174,12 +174,12 @@ def test_names_are_those_of_the_bare_model(wrap: Any) -> None:
     assert [entry.name for entry in eg.matrices(nn.ModuleDict({"encoder": wrap(model["encoder"])}))] == expected
 
 
-def test_names_with_pattern_characters_can_be_named() -> None:
+def test_a_name_with_pattern_characters_matches_itself() -> None:
     weights = {"a[0]": torch.zeros(2, 2), "a0": torch.zeros(2, 2)}
     assert [entry.name for entry in eg.matrices(weights, include="a[0]").taken] == ["a[0]", "a0"]
 
 
-def test_what_is_knowable_is_refused_at_attachment() -> None:
+def test_unsupported_dtypes_are_refused_before_the_first_step() -> None:
     model = network(dtype=torch.float64)
     with pytest.raises(ValueError, match=r"'0.weight' of torch.float64: rtol must be >= 5e-07 for method 'eigh'"):
         eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, eg.Polar(method="eigh"))
@@ -190,7 +190,7 @@ def test_what_is_knowable_is_refused_at_attachment() -> None:
         eg.matrices({"w": torch.zeros(2, 2).to(torch.float8_e4m3fn)}, include="w")
 
 
-def test_spectra_are_of_unscaled_gradients_also_while_off() -> None:
+def test_spectra_are_those_of_unscaled_gradients_while_egd_is_off() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     egd = eg.attach(optimizer, model, spectrum_every=1)
@@ -210,7 +210,7 @@ def test_numpy_metrics_keep_their_precision() -> None:
 
 
 @pytest.mark.skipif(not hasattr(torch.zeros(1), "grad_dtype"), reason="this torch has no grad_dtype")
-def test_gradients_of_another_dtype_than_the_parameters() -> None:
+def test_a_memory_has_the_dtype_of_the_gradient() -> None:
     weight = nn.Parameter(torch.zeros(4, 6, dtype=torch.bfloat16))
     weight.grad_dtype = torch.float32
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -227,7 +227,7 @@ def test_an_overflow_inside_the_chain_does_not_stay_in_the_memory() -> None:
         assert torch.isfinite(state.tensors["w"]["0.mean"]).all()
 
 
-def test_a_memory_follows_its_parameter_when_groups_move() -> None:
+def test_a_memory_stays_with_its_parameter_when_groups_change() -> None:
     model = network()
     first, second = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([{"params": [first]}, {"params": [second]}, {"params": model.parameters()}], lr=1.0)
@@ -242,7 +242,7 @@ def test_a_memory_follows_its_parameter_when_groups_move() -> None:
     torch.testing.assert_close(second.grad, torch.full((2,), 0.875))
 
 
-def test_transforms_of_ones_own() -> None:
+def test_custom_transforms_are_applied_in_order() -> None:
     class Sign(MatrixTransform):
         def __call__(self, G: Tensor, site: Site) -> Tensor:
             return G.sign()
@@ -295,27 +295,27 @@ def test_transforms_of_ones_own() -> None:
         lambda: eg.attach(torch.optim.SGD((m := network()).parameters(), lr=0.1), m, until=eg.Until(1)).observe("x"),
     ],
 )
-def test_wrong_types_are_answered_in_our_words(make: Any) -> None:
+def test_wrong_types_raise_errors_with_rule_value_and_way_out(make: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=r"must .*, got .*;"):
         make()
 
 
-# -- and what a newcomer stumbled over ---------------------------------------------------------------------------------
+# -- found by first-time users ---------------------------------------------------------------------------------------
 
 
-def test_a_removed_attachment_says_so() -> None:
+def test_a_removed_attachment_is_inactive() -> None:
     model = network()
     with eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.9)) as egd:
         assert egd.active is True
     assert egd.active is False
     assert egd.observe(0.1) is False
-    assert egd.state_dict()["active"] is True  # what a resumed run is to begin with
+    assert egd.state_dict()["active"] is True  # the setting that a resumed run starts with
     assert "removed from SGD, active=False" in repr(egd)
     with pytest.raises(RuntimeError, match="attach again"):
         egd.on()
 
 
-def test_a_decay_that_would_outlive_the_switch_off_is_warned_of() -> None:
+def test_a_large_decay_that_outlives_the_switch_off_warns() -> None:
     model = network()
     plan = eg.matrices(model)
     optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}), lr=0.1)
@@ -325,30 +325,30 @@ def test_a_decay_that_would_outlive_the_switch_off_is_warned_of() -> None:
         eg.attach(torch.optim.SGD(plan.groups(**settings), lr=0.1), plan, until=eg.Until(0.95))
 
 
-def test_a_module_itself_selects() -> None:
+def test_a_module_selects_its_parameters() -> None:
     model = network()
     assert [entry.name for entry in eg.matrices(model, head=model[2]).taken] == ["0.weight", "4.weight"]
     with pytest.raises(ValueError, match="got another Linear"):
         eg.matrices(model, include=nn.Linear(2, 2))
 
 
-def test_asking_for_spectra_that_nobody_kept() -> None:
+def test_spectrum_is_refused_where_none_is_stored() -> None:
     model = network()
     with pytest.raises(RuntimeError, match="spectrum_every=0"):
         eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model).spectrum()
 
 
-def test_a_model_is_not_parameters() -> None:
+def test_egd_refuses_a_model() -> None:
     with pytest.raises(TypeError, match="got Sequential"):
         eg.EGD(network(), lr=0.1)
 
 
-def test_a_stack_of_vectors_is_called_that() -> None:
+def test_a_stack_of_vectors_is_left_with_its_reason() -> None:
     weights = {"v": torch.zeros(4, 3), "w": torch.zeros(4, 3, 2)}
     assert "1-D without the stack's axis" in str(eg.matrices(weights, include="w", stack=True))
 
 
-# -- and a second attack, on the answers to the first --------------------------------------------------------------------
+# -- found by a second review ----------------------------------------------------------------------------------------
 
 
 def test_egd_resumes_through_torchs_checkpoint_helpers(tmp_path: Any) -> None:
@@ -361,20 +361,20 @@ def test_egd_resumes_through_torchs_checkpoint_helpers(tmp_path: Any) -> None:
 
     model, optimizer = begin()
     train(model, optimizer, 3)
-    twin, twins = begin()
+    twin, twin_optimizer = begin()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, on running without a process group
+        warnings.simplefilter("ignore")  # those of torch, without a process group
         checkpoint.save({"o": get_optimizer_state_dict(model, optimizer)}, checkpoint_id=tmp_path / "saved")
-        state = {"o": get_optimizer_state_dict(twin, twins)}
+        state = {"o": get_optimizer_state_dict(twin, twin_optimizer)}
         checkpoint.load(state, checkpoint_id=tmp_path / "saved")
-        set_optimizer_state_dict(twin, twins, state["o"])
+        set_optimizer_state_dict(twin, twin_optimizer, state["o"])
     twin.load_state_dict(model.state_dict())
     train(model, optimizer, 3, start=3)
-    train(twin, twins, 3, start=3)
+    train(twin, twin_optimizer, 3, start=3)
     assert same(model, twin)
 
 
-def test_groups_with_others_added_keep_the_plan() -> None:
+def test_groups_of_a_plan_keep_it_among_other_groups() -> None:
     for order in (1, -1):
         model = network()
         parts = [eg.matrices(model).groups(), [{"params": [("x", nn.Parameter(torch.zeros(3)))]}]][::order]
@@ -386,7 +386,7 @@ def test_groups_with_others_added_keep_the_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    "taken_apart",
+    "rebuilt",
     [
         lambda groups: groups,
         lambda groups: list(reversed(groups)),
@@ -396,8 +396,8 @@ def test_groups_with_others_added_keep_the_plan() -> None:
         lambda groups: groups[1:],
     ],
 )
-def test_groups_of_a_plan_follow_it_however_they_are_handed_on(taken_apart: Callable[[list[Any]], list[Any]]) -> None:
-    """Fused attention is three matrices, embedding and head are left alone."""
+def test_groups_follow_their_plan_when_reordered_copied_or_dropped(rebuilt: Callable[[list[Any]], list[Any]]) -> None:
+    """Fused attention weights are three matrices; embedding and head are left alone."""
     torch.manual_seed(0)
     model = nn.ModuleDict(
         {"embedding": nn.Embedding(7, 6), "attention": nn.MultiheadAttention(6, 2), "head": nn.Linear(6, 3)}
@@ -406,7 +406,7 @@ def test_groups_of_a_plan_follow_it_however_they_are_handed_on(taken_apart: Call
         parameter.grad = torch.randn_like(parameter)
     gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     plan = eg.matrices(model)
-    optimizer = eg.EGD(taken_apart(plan.groups()), lr=1.0)
+    optimizer = eg.EGD(rebuilt(plan.groups()), lr=1.0)
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     optimizer.step()
     for entry in plan:
@@ -418,8 +418,8 @@ def test_groups_of_a_plan_follow_it_however_they_are_handed_on(taken_apart: Call
             assert torch.allclose(one @ one.T, torch.eye(len(one)), atol=1e-4), entry.name
 
 
-def test_groups_that_another_optimizer_has_had_still_follow_their_plan() -> None:
-    """torch puts a list of its own in the place of a group's parameters."""
+def test_groups_follow_their_plan_after_another_optimizer_used_them() -> None:
+    """torch replaces the parameters of a group by a plain list."""
     model = network()
     groups = eg.matrices(model).groups()
     torch.optim.SGD(groups, lr=0.1)
@@ -432,7 +432,7 @@ def test_groups_that_another_optimizer_has_had_still_follow_their_plan() -> None
 
 def test_each_group_follows_its_own_plan() -> None:
     model = network()
-    first, second = (eg.matrices(model, include=f"{place}.weight") for place in (0, 2))
+    first, second = (eg.matrices(model, include=f"{index}.weight") for index in (0, 2))
     optimizer = eg.EGD([first.groups()[0]], lr=1.0)
     optimizer.add_param_group(second.groups()[0])
     with pytest.raises(ValueError, match="more than one parameter group"):
@@ -440,14 +440,14 @@ def test_each_group_follows_its_own_plan() -> None:
     optimizer.load_state_dict(optimizer.state_dict())
     loss_of(model).backward()
     optimizer.step()
-    for place in (0, 2):
-        grad = model[place].weight.grad
+    for index in (0, 2):
+        grad = model[index].weight.grad
         values = torch.linalg.svdvals(grad)
         assert torch.allclose(values[values > 0.5], torch.ones(1), atol=1e-4)
         assert (values > 0.5).sum() == torch.linalg.matrix_rank(grad)
 
 
-def test_models_with_the_same_names_keep_memories_of_their_own() -> None:
+def test_models_with_equal_names_have_separate_memories() -> None:
     chain = [eg.Momentum(0.5), eg.Polar()]
     together, alone = [network(0), network(1)], [network(0), network(1)]
     one = eg.EGD([group for model in together for group in eg.matrices(model).groups()], lr=0.1, transform=chain)
@@ -464,12 +464,12 @@ def test_models_with_the_same_names_keep_memories_of_their_own() -> None:
     assert all(same(left, right) for left, right in zip(together, alone, strict=True))
 
 
-def test_an_empty_plan_is_refused_at_once() -> None:
+def test_an_empty_plan_is_refused() -> None:
     with pytest.raises(ValueError, match="empty parameter list"):
         eg.EGD(eg.Plan(()), lr=0.1)
 
 
-def test_a_plan_that_comes_later_is_followed_too() -> None:
+def test_a_group_added_later_follows_its_plan() -> None:
     model = network()
     taken, left = eg.matrices(model).groups()
     optimizer = eg.EGD([taken], lr=1.0)
@@ -480,7 +480,7 @@ def test_a_plan_that_comes_later_is_followed_too() -> None:
     assert torch.equal(before, model[4].weight.grad), "the head is left alone"
 
 
-def test_a_stacked_group_may_be_switched_to_plain() -> None:
+def test_a_stacked_group_with_equalize_false_is_filtered_but_not_equalised() -> None:
     weights = {"w": nn.Parameter(torch.zeros(3, 4, 5))}
     plan = eg.matrices(weights, include="w", stack=True)
     optimizer = eg.EGD(plan, lr=1.0, transform=[eg.Momentum(0.5), eg.Polar()])
@@ -490,7 +490,7 @@ def test_a_stacked_group_may_be_switched_to_plain() -> None:
     assert torch.equal(weights["w"].detach(), torch.full((3, 4, 5), -0.5))
 
 
-def test_memories_of_parameters_that_left_are_not_saved() -> None:
+def test_memories_of_removed_parameters_are_not_saved() -> None:
     model = network()
     held = list(model.parameters())
     chain = [eg.Momentum(), eg.Polar()]
@@ -503,7 +503,7 @@ def test_memories_of_parameters_that_left_are_not_saved() -> None:
     eg.attach(torch.optim.SGD(held[2:], lr=0.1), model, chain).load_state_dict(egd.state_dict())
 
 
-def test_a_removed_attachment_no_longer_looks_at_the_optimizer() -> None:
+def test_a_removed_attachment_no_longer_reads_the_optimizer() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with eg.attach(optimizer, model, [eg.Momentum(), eg.Polar()]) as egd:
@@ -512,7 +512,7 @@ def test_a_removed_attachment_no_longer_looks_at_the_optimizer() -> None:
     assert set(egd.state_dict()["tensors"]) == {name for name, _ in model.named_parameters()}
 
 
-def test_names_that_no_longer_fit_a_group_do_no_harm() -> None:
+def test_a_group_with_too_few_names_is_accepted() -> None:
     model = network()
     plan = eg.matrices(model)
     optimizer = torch.optim.SGD(plan.groups(), lr=0.1)
@@ -522,7 +522,7 @@ def test_names_that_no_longer_fit_a_group_do_no_harm() -> None:
 
 
 @pytest.mark.skipif(not hasattr(torch.zeros(1), "grad_dtype"), reason="this torch has no grad_dtype")
-def test_egd_keeps_the_gradients_precision_in_its_memory() -> None:
+def test_egd_loads_its_memory_in_the_dtype_of_the_gradient() -> None:
     weight = nn.Parameter(torch.zeros(4, 6, dtype=torch.bfloat16))
     weight.grad_dtype = torch.float32
     optimizer = eg.EGD([weight], lr=0.1, transform=eg.Momentum())
@@ -533,7 +533,7 @@ def test_egd_keeps_the_gradients_precision_in_its_memory() -> None:
     assert torch.equal(optimizer.state[weight]["egd.0.mean"], mean)
 
 
-def test_a_timer_around_the_class_changes_nothing() -> None:
+def test_a_wrapper_around_the_step_of_a_class_changes_nothing() -> None:
     class Derived(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             return super().step(closure)
@@ -557,7 +557,7 @@ def test_a_refused_group_does_not_claim_its_name() -> None:
     assert [entry.name for entry in optimizer._entries()] == ["w", "q"]
 
 
-def test_a_mean_of_halves_does_not_overflow() -> None:
+def test_a_mean_in_float16_does_not_overflow() -> None:
     weight = nn.Parameter(torch.zeros(2, 2, dtype=torch.float16))
     plan, state = eg.matrices({"w": weight}, include="w"), None
     for _ in range(100):
@@ -566,7 +566,7 @@ def test_a_mean_of_halves_does_not_overflow() -> None:
     torch.testing.assert_close(weight.grad, torch.full((2, 2), 2000.0, dtype=torch.float16), rtol=1e-2, atol=0)
 
 
-def test_filters_alone_do_not_ask_for_matrices() -> None:
+def test_filters_alone_do_not_warn_about_matrices_without_gradients() -> None:
     model = network()
     model[4].bias.grad = torch.ones(3)
     eg.equalize_(eg.matrices(model), eg.Momentum(0.5))  # warnings are errors here

@@ -31,10 +31,9 @@ from documents import (
 )
 
 from egalitarian.lab.config import catalog
-from egalitarian.lab.console import options as choices
-from egalitarian.lab.console import tables as shows
 from egalitarian.lab.console.cli import app
-from egalitarian.lab.problems.datasets import cifar10, cifar10_test, mnist
+from egalitarian.lab.console.options import choose_methods, split_each
+from egalitarian.lab.problems import cifar10, cifar10_test, mnist
 from egalitarian.lab.tuning.plan import chosen, load_plan
 
 LINKED = (*PAGES, ROOT / "results" / "README.md")
@@ -118,7 +117,7 @@ def known_options(command: str) -> set[str]:
 
 def check_names(command: str, given: Mapping[str, Any]) -> None:
     """Experiments, methods, settings and families that a command names are the lab's; a reader's own files are not here."""
-    methods, changes = choices.several(given.get("methods") or given.get("method")), given.get("changes") or ()
+    methods, changes = split_each(given.get("methods") or given.get("method")), given.get("changes") or ()
     if command == "tune" and not given["plan"]:
         for family in chosen(load_plan(), given["family"]):
             family.only(tuple(methods))
@@ -126,7 +125,7 @@ def check_names(command: str, given: Mapping[str, Any]) -> None:
         single = given.get("experiment")
         for name in given.get("experiments") or ([single] if single else []):
             if not name.endswith(".toml"):
-                shows.chosen_methods(catalog.load(name, changes, methods), methods)
+                choose_methods(catalog.load(name, changes, methods), methods)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -18,7 +18,7 @@ from queries import TOY, Numbers, QueryError, answer, closest, load, normalise, 
 from egalitarian.lab.theory import equidistribution as equal
 from egalitarian.lab.theory.claims_plateau import _polar_plateau
 from egalitarian.lab.theory.error import error_on_train
-from egalitarian.lab.theory.moments import wedge_moments_as_printed
+from egalitarian.lab.theory.distributions import wedge_moments_as_printed
 from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, start_at
 from egalitarian.lab.theory.theorem import gd_path, plateau
 

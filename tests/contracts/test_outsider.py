@@ -1,7 +1,7 @@
-"""PyTorch's own optimizer test machinery, pointed at EGD and at attached torch optimizers.
+"""PyTorch's optimizer test infrastructure, applied to EGD and to torch optimizers with EGD attached.
 
-The rows (which arguments, schedulers, implementations and errors an optimizer has) are PyTorch's; the checks are ours. A
-row of a torch optimizer is used as it stands, so whatever PyTorch says of SGD must still hold for SGD with EGD attached.
+PyTorch provides the rows: arguments, schedulers, implementations and errors of an optimizer. A row is used unchanged, so
+what it states about SGD must also hold for SGD with EGD attached. The checks are our own.
 """
 
 # ruff: noqa: PT009, PT027 - assertEqual is PyTorch's, which compares tensors and state_dicts
@@ -50,7 +50,7 @@ try:
         from torch.testing._internal.common_utils import TestCase, set_default_dtype
 except (ImportError, AttributeError) as missing:
     if torch.__version__.split("+")[0] <= NEWEST_TESTED:
-        raise  # these versions have them: a skip would hide a thousand tests
+        raise  # these versions have them, so a skip would hide an error
     pytest.skip(f"torch {torch.__version__} has moved its private optimizer tests: {missing}", allow_module_level=True)
 
 
@@ -63,7 +63,7 @@ class _Attached:
     def __init__(self, params: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(params, *args, **kwargs)
         groups = enumerate(self.param_groups)  # type: ignore[attr-defined]
-        held = {p: f"{number}.{place}" for number, group in groups for place, p in enumerate(group["params"])}
+        held = {p: f"{number}.{index}" for number, group in groups for index, p in enumerate(group["params"])}
         named = {name: p for p, name in held.items()}
         if any(p.ndim >= 2 for p in named.values()):
             attach(self, matrices(named, include="*"))  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ BARE: dict[type[Optimizer], type[Optimizer]] = {
 
 
 def egd_inputs(device: str, dtype: torch.dtype | None = None) -> list[OptimizerInput]:
-    """SGD's rows, less the dampening that EGD does not take and with the lr that it requires, and rows of our own."""
+    """The rows of SGD without dampening, which EGD lacks, and with the lr that it requires; and rows of our own."""
     shared = [row for row in optim_inputs_func_sgd(device, dtype) if "dampening" not in row.kwargs]
     own: dict[str, dict[str, Any]] = {
         "decay_before": {"decay_before": 0.1},
@@ -161,9 +161,9 @@ ATTACHED_SGD_ROW = [row for row in ROWS if row.optim_cls is AttachedSGD]
 
 
 def _inputs(info: OptimizerInfo, device: str, dtype: torch.dtype) -> list[OptimizerInput]:
-    """Every row of the optimizer, as for-loop, foreach and fused; differentiable is refused and so has its own check.
+    """Every row of the optimizer, as for-loop, foreach and fused. Differentiable is refused, which has its own test.
 
-    PyTorch leaves foreach out where it has no fast kernels, as on CPU; it works there all the same.
+    PyTorch leaves foreach out where it has no fast kernels, as on a CPU. It works there too.
     """
     rows = _get_optim_inputs_including_global_cliquey_kwargs(device, dtype, info, skip=("differentiable", "foreach"))
     foreach = [
@@ -179,13 +179,13 @@ def _make(info: OptimizerInfo, params: Any, kwargs: Mapping[str, Any]) -> Optimi
     return info.optim_cls(params, **copy.deepcopy({**required, **kwargs}))
 
 
-# -- something to optimize --------------------------------------------------------------------------------------------
+# -- the problem ------------------------------------------------------------------------------------------------------
 
 LAYOUTS = ("dense", "transposed", "strided")
 
 
 def _layouts(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """PyTorch's fused kernels on CPU do not look at strides: wrong for memory with gaps, with EGD or without."""
+    """PyTorch's fused kernels on a CPU ignore strides: they are wrong for memory with gaps, with or without EGD."""
     return LAYOUTS[:2] if kwargs.get("fused") else LAYOUTS
 
 
@@ -198,7 +198,7 @@ def _laid_out(values: Tensor, layout: str) -> nn.Parameter:
 
 
 class Problem:
-    """Least squares with a weight matrix and a bias; the same seed gives the same problem."""
+    """Least squares with a weight matrix and a bias, determined by the seed."""
 
     def __init__(self, device: str, dtype: torch.dtype, layout: str = "dense", seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -257,7 +257,7 @@ def _through_file(state_dict: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _blaming(case: object) -> Iterator[None]:
+def _noting_case(case: object) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -281,25 +281,27 @@ class TestOutsider(TestCase):
         super().tearDownClass()
 
     def assertSame(self, actual: Any, expected: Any) -> None:  # noqa: N802
-        """Equal to the last bit."""
+        """Equal bit for bit."""
         self.assertEqual(actual, expected, rtol=0, atol=0)
 
     # direction
 
     @optims(ROWS)
-    def test_loss_goes_the_right_way(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_the_loss_changes_in_the_requested_direction(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         for row in _inputs(optim_info, device, dtype):
             for layout in _layouts(row.kwargs):
-                with _blaming((row, layout)):
+                with _noting_case((row, layout)):
                     self._check_direction(optim_info, Problem(device, dtype, layout), row.kwargs)
 
     @optims(ROWS)
-    def test_loss_goes_the_right_way_with_each_scheduler(
+    def test_the_loss_changes_in_the_requested_direction_with_each_scheduler(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         for row in optim_info.optim_inputs_func(device=device):
             for number, schedulers in enumerate(optim_info.scheduler_inputs):
-                with _blaming((row, f"scheduler_inputs[{number}]")):
+                with _noting_case((row, f"scheduler_inputs[{number}]")):
                     layout = LAYOUTS[number % len(LAYOUTS)]
                     self._check_direction(optim_info, Problem(device, dtype, layout), row.kwargs, schedulers)
 
@@ -332,7 +334,7 @@ class TestOutsider(TestCase):
         self.assertGreater(up * float(problem.backward() - initial), 0)
 
     @optims(ROWS, dtypes=[torch.float32, torch.float64])
-    def test_is_the_bare_optimizer_on_transformed_gradients(
+    def test_a_step_equals_that_of_the_bare_optimizer_on_transformed_gradients(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         for row in _inputs(optim_info, device, dtype):
@@ -340,7 +342,7 @@ class TestOutsider(TestCase):
             transform = kwargs.pop("transform", Polar())
             if isinstance(transform, LowRankPolar):
                 continue
-            with _blaming(row):
+            with _noting_case(row):
                 ours, theirs = Problem(device, dtype), Problem(device, dtype)
                 optimizer = _make(optim_info, ours.params, row.kwargs)
                 decay = kwargs.pop("decay_before", 0.0) * (-1 if kwargs.get("maximize") else 1)
@@ -361,14 +363,14 @@ class TestOutsider(TestCase):
                     bare.step()
                     self.assertEqual(ours.values(), theirs.values())
 
-    # nothing to do
+    # steps without effect
 
     @optims(ROWS)
     def test_a_step_without_gradients_changes_nothing(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 problem = Problem(device, dtype)
                 before = problem.values()
                 optimizer = _make(optim_info, problem.params, row.kwargs)
@@ -383,7 +385,7 @@ class TestOutsider(TestCase):
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 problem = Problem(device, dtype)
                 before = problem.values()
                 without = {"weight_decay": 0.0, **({"decay_before": 0.0} if optim_info.optim_cls is EGD else {})}
@@ -395,7 +397,7 @@ class TestOutsider(TestCase):
                 self.assertSame(problem.values(), before)
 
     @optims(ROWS)
-    def test_a_zero_gradient_beside_others_changes_nothing(
+    def test_a_zero_gradient_among_others_changes_nothing(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         problem = Problem(device, dtype)
@@ -407,9 +409,11 @@ class TestOutsider(TestCase):
         self.assertTrue((problem.bias < bias).all())
 
     @optims(ROWS)
-    def test_a_parameter_without_entries_is_fine(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_a_parameter_without_entries_is_accepted(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         for shape in ((3, 0), (0, 3), (0,)):
-            with _blaming(shape):
+            with _noting_case(shape):
                 problem = Problem(device, dtype)
                 empty = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 optimizer = _make(optim_info, [empty, *problem.params], {})
@@ -423,11 +427,9 @@ class TestOutsider(TestCase):
     # state_dict
 
     @optims(ROWS)
-    def test_a_loaded_run_continues_to_the_last_bit(
-        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
-    ) -> None:
+    def test_a_loaded_run_continues_bit_for_bit(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 problem = Problem(device, dtype)
                 optimizer = _make(optim_info, problem.params, row.kwargs)
                 values = problem.train(optimizer, 3)
@@ -455,7 +457,7 @@ class TestOutsider(TestCase):
         saved = _through_file(optimizer.state_dict())
         expected = problem.train(optimizer, 2)
         for absent in [[key] for key in newer] + [newer]:
-            with _blaming(f"a state_dict without {absent}"):
+            with _noting_case(f"a state_dict without {absent}"):
                 older = copy.deepcopy(saved)
                 for group in older["param_groups"]:
                     for key in absent:
@@ -490,7 +492,7 @@ class TestOutsider(TestCase):
         self.assertEqual(theirs.values(), ours.values())
 
     @optims(EGD_ROW)
-    def test_a_state_dict_of_sgd_leaves_our_settings_alone(
+    def test_a_state_dict_of_sgd_keeps_the_settings_of_egd(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         weight, embedding = (nn.Parameter(torch.randn(3, 4, device=device, dtype=dtype)) for _ in range(2))
@@ -522,7 +524,7 @@ class TestOutsider(TestCase):
             self.assertEqual(saved[named]["param_groups"][0].get("param_names"), names if named else None)
         for saved_named in (True, False):
             for named in (True, False):
-                with _blaming((saved_named, named)):
+                with _noting_case((saved_named, named)):
                     problem, optimizer = make(named)
                     optimizer.load_state_dict(saved[saved_named])
                     kept = names if saved_named or named else None
@@ -531,17 +533,17 @@ class TestOutsider(TestCase):
                     self.assertTrue(_equalized(problem.weight.grad))
 
     @optims(EGD_ROW)
-    def test_a_plan_gives_the_names(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_names_are_those_of_the_plan(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         problem = Problem(device, dtype)
         plan = matrices({"layer.weight": problem.weight, "layer.bias": problem.bias}, include="*")
         optimizer = EGD(plan, lr=0.01)
         self.assertEqual(optimizer.state_dict()["param_groups"][0]["param_names"], ["layer.weight", "layer.bias"])
 
     @optims(EGD_ROW)
-    def test_two_parameters_of_one_name_keep_two_memories(
+    def test_two_parameters_of_one_name_have_separate_memories(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
-        """torch.optim takes equal names, and so two models' parameters in one optimizer."""
+        """torch.optim accepts equal names, as from two models in one optimizer."""
         together, alone = ([Problem(device, dtype, seed=seed) for seed in range(2)] for _ in range(2))
         transform = (Momentum(0.9), Polar())
         one = EGD([("weight", problem.weight) for problem in together], lr=0.01, transform=transform)
@@ -554,10 +556,10 @@ class TestOutsider(TestCase):
         self.assertSame([p.values() for p in together], [p.values() for p in alone])
 
     @optims(ATTACHED_SGD_ROW)
-    def test_two_parameters_of_one_name_keep_two_memories_when_attached(
+    def test_two_parameters_of_one_name_have_separate_memories_when_attached(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
-        """The plan knows the first only; the other has the name by which the optimizer knows it."""
+        """The plan has the first only; the second has its name from the optimizer."""
         together, alone = ([Problem(device, dtype, seed=seed) for seed in range(2)] for _ in range(2))
         transform = (Momentum(0.9), Polar())
         one = torch.optim.SGD([("weight", problem.weight) for problem in together], lr=0.01)
@@ -623,15 +625,15 @@ class TestOutsider(TestCase):
             return problem.backward()
 
         handles = [
-            register_optimizer_step_post_hook(noting("post everywhere")),
-            register_optimizer_step_pre_hook(noting("pre everywhere")),
+            register_optimizer_step_post_hook(noting("post global")),
+            register_optimizer_step_pre_hook(noting("pre global")),
             optimizer.register_step_post_hook(noting("post 1")),
             optimizer.register_step_pre_hook(noting("pre 1")),
             optimizer.register_step_pre_hook(noting("pre 2")),
             optimizer.register_step_post_hook(noting("post 2")),
         ]
-        before_hooks = ["pre everywhere, before", "pre 1, before", "pre 2, before"]
-        after_hooks = ["post 1, after", "post 2, after", "post everywhere, after"]
+        before_hooks = ["pre global, before", "pre 1, before", "pre 2, before"]
+        after_hooks = ["post 1, after", "post 2, after", "post global, after"]
         try:
             for with_closure in (False, True, True, False):
                 events.clear()
@@ -648,7 +650,9 @@ class TestOutsider(TestCase):
         self.assertTrue(_equalized(problem.weight.grad))
 
     @optims(ROWS)
-    def test_who_sees_which_gradient(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_later_hooks_see_the_equalised_gradient(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         """A hook added after attaching sees what the optimizer will see; EGD equalises inside its step."""
         problem = Problem(device, dtype)
         optimizer = _make(optim_info, problem.params, {})
@@ -698,12 +702,12 @@ class TestOutsider(TestCase):
     # errors
 
     @optims(ROWS)
-    def test_errors(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_invalid_arguments_are_refused(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         for row in optim_info.optim_error_inputs_func(device=device, dtype=dtype):
             wrong = row.optimizer_error_input
             params = [nn.Parameter(torch.randn(2, 3, device=device, dtype=dtype))] if wrong.params is None else wrong.params
             caught = self.assertWarnsRegex if issubclass(row.error_type, Warning) else self.assertRaisesRegex
-            with _blaming(wrong.desc):
+            with _noting_case(wrong.desc):
                 if row.error_on is OptimizerErrorEnum.CONSTRUCTION_ERROR:
                     with caught(row.error_type, row.error_regex):
                         _make(optim_info, params, wrong.kwargs)
@@ -717,7 +721,7 @@ class TestOutsider(TestCase):
         self.assertIn("differentiable", optim_info.supported_impls)
         for row in optim_info.optim_inputs_func(device=device):
             with (
-                _blaming(row),
+                _noting_case(row),
                 self.assertRaisesRegex(ValueError, "^optimizer must not be differentiable, got differentiable=True"),
             ):
                 _make(optim_info, Problem(device, dtype).params, {**row.kwargs, "differentiable": True})
@@ -734,7 +738,7 @@ class TestOutsider(TestCase):
         self.assertSame(problem.values(), before)
 
     @optims(EGD_ROW)
-    def test_a_refused_group_does_no_harm(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_a_refused_group_changes_nothing(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         problem = Problem(device, dtype)
         optimizer = EGD(problem.params, lr=0.01)
         complex_matrix = nn.Parameter(torch.randn(2, 3, device=device, dtype=torch.complex64))
@@ -743,7 +747,7 @@ class TestOutsider(TestCase):
             ({"params": [problem.weight]}, ValueError),
             ({"params": [nn.Parameter(problem.weight.detach())], "equalize": "no"}, ValueError),
         ):
-            with _blaming(group), self.assertRaises(kind):
+            with _noting_case(group), self.assertRaises(kind):
                 optimizer.add_param_group(group)
         self.assertEqual(len(optimizer.param_groups), 1)
         before = problem.values()
@@ -764,16 +768,16 @@ class TestOutsider(TestCase):
                 for impl in faster:
                     if layout not in _layouts({impl: True}):
                         continue
-                    with _blaming((row, layout, impl)):
+                    with _noting_case((row, layout, impl)):
                         fast = Problem(device, dtype, layout)
                         fast_optimizer = _make(optim_info, fast.params, {**row.kwargs, impl: True})
                         self.assertEqual(fast.train(fast_optimizer, 5), slow.values())
                         self.assertEqual(fast_optimizer.state_dict()["state"], slow_optimizer.state_dict()["state"])
 
     @optims(ROWS)
-    def test_a_tensor_lr_is_a_number(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_a_tensor_lr_equals_a_number(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         for row in optim_info.optim_inputs_func(device=device):
-            with _blaming(row):
+            with _noting_case(row):
                 outcomes = []
                 for lr in (0.02, torch.tensor(0.02), torch.tensor([0.02])):
                     problem = Problem(device, dtype)
@@ -785,10 +789,12 @@ class TestOutsider(TestCase):
                 self.assertEqual(outcomes[1:], [outcomes[0]] * 2)
 
     @optims(ROWS)
-    def test_dtypes_side_by_side(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_parameters_of_several_dtypes_equal_separate_optimizers(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 together, alone = ([Problem(device, each) for each in dtypes] for _ in range(2))
                 one = _make(optim_info, [p for problem in together for p in problem.params], row.kwargs)
                 several = [_make(optim_info, problem.params, row.kwargs) for problem in alone]
@@ -798,18 +804,20 @@ class TestOutsider(TestCase):
                 for optimizer in (one, *several):
                     optimizer.step()
                 for ours, theirs, start in zip(together, alone, before, strict=True):
-                    if not isinstance(row.kwargs.get("transform"), LowRankPolar):  # its sketch goes by the name
+                    if not isinstance(row.kwargs.get("transform"), LowRankPolar):  # its sketch depends on the name
                         self.assertEqual(ours.values(), theirs.values())
                     self.assertEqual([p.dtype for p in ours.params], [start[0].dtype] * 2)
-                    if start[0].dtype in (torch.float64, torch.float32):  # the others round a step of 0.001 away
+                    if start[0].dtype in (torch.float64, torch.float32):  # in the others a step of 0.001 rounds to zero
                         self.assertFalse(torch.equal(ours.weight.detach(), start[0]))
 
     # closures
 
     @optims(ROWS)
-    def test_a_closure_makes_the_gradients(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_a_closure_computes_the_gradients_first(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 plain, positional, keyword = (Problem(device, dtype) for _ in range(3))
                 a, b, c = (_make(optim_info, problem.params, row.kwargs) for problem in (plain, positional, keyword))
                 for _ in range(4):
@@ -832,7 +840,7 @@ class TestOutsider(TestCase):
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 problem = Problem(device, dtype)
                 optimizer = _make(optim_info, problem.params, row.kwargs)
                 problem.train(optimizer, 2)
@@ -843,15 +851,15 @@ class TestOutsider(TestCase):
                 self.assertEqual(copied.defaults, optimizer.defaults)
 
     def _copied(self, info: OptimizerInfo, how: Callable[[Any], Any], value: Any) -> Any:
-        """EGD is copied in silence (a warning fails the test); an attached optimizer says that the copy is bare."""
+        """A copy. EGD must not warn; an attached optimizer must warn that the copy is bare."""
         if info.optim_cls is EGD:
             return how(value)
         with self.assertWarnsRegex(UserWarning, "a copy or pickle of this optimizer does not include the EGD"):
             return how(value)
 
     @optims(ROWS)
-    def test_copies_and_pickles_go_on(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
-        """A copy of EGD goes on as EGD, to the last bit; a copy of an attached optimizer goes on as the bare one."""
+    def test_copies_and_pickles_continue(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+        """A copy of EGD continues bit for bit; a copy of an attached optimizer continues as the bare one."""
 
         def pickled(value: Any) -> Any:
             return pickle.loads(pickle.dumps(value))
@@ -864,7 +872,7 @@ class TestOutsider(TestCase):
 
         for row in _inputs(optim_info, device, dtype):
             for how in (copy.deepcopy, pickled, saved):
-                with _blaming((row, how)):
+                with _noting_case((row, how)):
                     problem = Problem(device, dtype)
                     optimizer = _make(optim_info, problem.params, row.kwargs)
                     values = problem.train(optimizer, 2)
@@ -883,9 +891,7 @@ class TestOutsider(TestCase):
     # groups
 
     @optims(ROWS)
-    def test_groups_are_like_optimizers_of_their_own(
-        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
-    ) -> None:
+    def test_groups_equal_separate_optimizers(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         settings: list[dict[str, Any]] = [
             {},
             {"lr": 0.05},
@@ -898,7 +904,7 @@ class TestOutsider(TestCase):
         for row in _inputs(optim_info, device, dtype):
             if isinstance(row.kwargs.get("transform"), LowRankPolar):
                 continue
-            with _blaming(row):
+            with _noting_case(row):
                 together, alone = ([Problem(device, dtype, seed=i) for i in range(len(settings))] for _ in range(2))
                 groups = [{"params": p.params, **setting} for p, setting in zip(together, settings, strict=True)]
                 one = _make(optim_info, groups, row.kwargs)
@@ -935,11 +941,13 @@ class TestOutsider(TestCase):
             self.assertTrue(_equalized(fast.weight.grad))
 
     @optims(EGD_ROW)
-    def test_a_group_may_be_left_to_plain_sgd(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_a_group_with_equalize_false_takes_plain_steps(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         for row in optim_info.optim_inputs_func(device=device):
-            if isinstance(row.kwargs.get("transform"), tuple):  # a mean of gradients is for every parameter
+            if isinstance(row.kwargs.get("transform"), tuple):  # its momentum acts on every parameter
                 continue
-            with _blaming(row):
+            with _noting_case(row):
                 equalized, left, expected = Problem(device, dtype), Problem(device, dtype), Problem(device, dtype)
                 groups = [{"params": equalized.params}, {"params": left.params, "equalize": False}]
                 optimizer = _make(optim_info, groups, row.kwargs)
@@ -953,12 +961,14 @@ class TestOutsider(TestCase):
                 self.assertNotEqual(equalized.values(), expected.values())
 
     @optims(ROWS)
-    def test_a_group_added_later(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
-        """EGD equalises it; an attached plan does not know it, so that it gets the bare optimizer."""
+    def test_a_group_added_later_equals_a_separate_optimizer(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
+        """EGD equalises it. An attached plan lacks it, so it takes plain steps, after a warning."""
         for row in _inputs(optim_info, device, dtype):
             if isinstance(row.kwargs.get("transform"), LowRankPolar):
                 continue
-            with _blaming(row):
+            with _noting_case(row):
                 first, first_alone = Problem(device, dtype), Problem(device, dtype)
                 second, second_alone = Problem(device, dtype, seed=1), Problem(device, dtype, seed=1)
                 optimizer = _make(optim_info, first.params, row.kwargs)
@@ -967,8 +977,8 @@ class TestOutsider(TestCase):
                 for number in range(3):
                     first.backward()
                     second.backward()
-                    told = number == 0 and optim_info.optim_cls is not EGD
-                    with pytest.warns(UserWarning, match="not equalised") if told else nullcontext():
+                    warns = number == 0 and optim_info.optim_cls is not EGD
+                    with pytest.warns(UserWarning, match="not equalised") if warns else nullcontext():
                         optimizer.step()
                 first_alone.train(_make(optim_info, first_alone.params, row.kwargs), 5)
                 group = [{"params": second_alone.params, "lr": 0.04}]
@@ -983,7 +993,7 @@ class TestOutsider(TestCase):
                 self.assertEqual(second.values(), second_alone.values())
 
     @optims(ATTACHED_ROWS)
-    def test_a_group_of_the_attached_model_added_later(
+    def test_a_group_of_the_attached_model_added_later_is_equalised(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
         model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 6)).to(device, dtype)
@@ -1000,12 +1010,12 @@ class TestOutsider(TestCase):
             self.assertEqual([_equalized(layer.weight.grad) for layer in model], equalized)
 
     @optims(EGD_ROW)
-    def test_changed_settings_count_from_the_next_step(
+    def test_changed_settings_apply_from_the_next_step(
         self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
     ) -> None:
-        """As a changed lr does; and a run that is saved and loaded in between must not differ from one that is not."""
+        """As for a changed lr. Saving and loading in between makes no difference."""
         for setting in ({"lr": 0.5}, {"weight_decay": 0.4}, {"maximize": True}, {"decay_before": 0.8}, {"equalize": False}):
-            with _blaming(setting):
+            with _noting_case(setting):
                 outcomes = []
                 for how in ("given", "changed", "changed and loaded"):
                     problem = Problem(device, dtype)
@@ -1020,11 +1030,9 @@ class TestOutsider(TestCase):
                 self.assertSame(outcomes[1], outcomes[0])
 
     @optims(ATTACHED_ROWS)
-    def test_decay_before_follows_the_groups_that_were_loaded(
-        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
-    ) -> None:
+    def test_decay_before_follows_loaded_groups(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         for loading in (False, True):
-            with _blaming("loaded" if loading else "not loaded"):
+            with _noting_case("loaded" if loading else "not loaded"):
                 problem = Problem(device, dtype)
                 optimizer = BARE[optim_info.optim_cls](problem.params, lr=0.01)
                 attach(optimizer, matrices({"weight": problem.weight}, include="*"), decay_before=0.5)
@@ -1036,12 +1044,14 @@ class TestOutsider(TestCase):
                 optimizer.step()
                 self.assertEqual(problem.weight.grad, _polar(-weight))
 
-    # the rest
+    # representation, defaults, memory
 
     @optims(ROWS)
-    def test_repr(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_repr_lists_every_setting_of_every_group(
+        self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo
+    ) -> None:
         for row in _inputs(optim_info, device, dtype):
-            with _blaming(row):
+            with _noting_case(row):
                 problem = Problem(device, dtype)
                 optimizer = _make(optim_info, [{"params": problem.weight}, {"params": problem.bias}], row.kwargs)
                 problem.train(optimizer, 1)
@@ -1057,7 +1067,7 @@ class TestOutsider(TestCase):
             expected = Problem(device, dtype)
             expected.train(_make(optim_info, expected.params, row.kwargs), 3)
             for default in (torch.float64, torch.float16):
-                with _blaming((row, default)), set_default_dtype(default):
+                with _noting_case((row, default)), set_default_dtype(default):
                     problem = Problem(device, dtype)
                     optimizer = _make(optim_info, problem.params, row.kwargs)
                     self.assertSame(problem.train(optimizer, 3), expected.values())
@@ -1067,14 +1077,14 @@ class TestOutsider(TestCase):
 
     @optims(ROWS)
     def test_the_default_device_does_not_matter(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
-        """On this machine "meta" stands for the accelerator that someone made the default."""
+        """The device "meta" represents an accelerator that is the default."""
         problem, expected = Problem(device, dtype), Problem(device, dtype)
         with torch.device("meta"):
             optimizer = _make(optim_info, problem.params, {})
         self.assertSame(problem.train(optimizer, 2), expected.train(_make(optim_info, expected.params, {}), 2))
 
     @optims(ROWS)
-    def test_no_tensor_stays_behind(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
+    def test_no_tensor_is_kept_between_steps(self, device: str, dtype: torch.dtype, optim_info: OptimizerInfo) -> None:
         runs = []
         for kwargs in ({}, {"foreach": True}, {"weight_decay": 0.1}):
             problem = Problem(device, dtype)

@@ -1,6 +1,6 @@
-"""The report, byte by byte: a stored set of made-up runs gives the files whose digests are in `data/report-digests.json`.
+"""The report, byte by byte: a store of made-up runs gives files with the digests in `data/report-digests.json`.
 
-`python tests/contracts/test_report_bytes.py --save` writes that file anew. Nothing is trained.
+`python tests/contracts/test_report_bytes.py --save` writes that file again. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ import report_records
 import torch
 from report_records import write_run
 
-from egalitarian.lab.analysis.verdicts import check, in_words
-from egalitarian.lab.report.render import to_csv
-from egalitarian.lab.report.write import write_report
-from egalitarian.lab.runs.store import Record, Store
+from egalitarian.lab.analysis import check, in_words
+from egalitarian.lab.report import to_csv, write_report
+from egalitarian.lab.runs import Record, Store
 
 GOLDEN = Path(__file__).parent / "data" / "report-digests.json"
 PICTURES = (".png", ".svg")
@@ -45,33 +44,33 @@ AS_PRINTED = {("addition-97", "egd"): 113, ("parity-2", "egd"): 106}
 """Near the paper's numbers, so that verdicts are of every kind."""
 FIELD = ("muon", "grokfast-ema", "grokfast-ma", "egd-grokfast", "adamw")
 FIRST = ("addition-97", "parity-2", "multiplication-79")
-"""Experiments with the field's other ways, too."""
+"""Experiments that have runs of the methods in `FIELD` as well."""
 SHUFFLED = tuple(f"cifar-shuffle-{times}" for times in (1, 3, 4, 9))
 
 _plain_record = report_records.a_record
 
 
 def varied_record(epoch: int, crossed: int | None, last: int, threshold: float = 0.95) -> Record:
-    """A made-up record whose spectrum depends on the run, so that rank correlations have something to compare."""
+    """A made-up record whose spectrum depends on the run, so that rank correlations are not all alike."""
     record = _plain_record(epoch, crossed, last, threshold)
     unlike = 1 + (7 * (crossed or 0) % 11) / 8  # exact in binary
     return record | {"sigma_min": record["sigma_min"] / unlike, "effective_rank": record["effective_rank"] - unlike}
 
 
 def fill(store: Store) -> None:
-    """Every kind of table and figure has runs; some diverged, some never passed, some are not begun or not at the end."""
-    for place, experiment in enumerate(MODULAR + PARITY):
+    """Runs for every kind of table and figure: some diverged, did not pass, have no epoch, or are unfinished."""
+    for index, experiment in enumerate(MODULAR + PARITY):
         methods = COMMON | (RANKS if experiment in PARITY else MORE)
         if experiment in FIRST:
             methods = methods | {name: 30 + 9 * number for number, name in enumerate(FIELD)}
         for method, crossed in methods.items():
-            at = AS_PRINTED.get((experiment, method), crossed + 3 * place)
+            at = AS_PRINTED.get((experiment, method), crossed + 3 * index)
             for seed in range(5 if experiment == "addition-97" else 3):
                 about: dict[str, Any] = {"polar": ("exact", "fast")[seed % 2]} if "egd" in method else {}
-                write_run(store, experiment, method, seed, at + (5 * seed) % 7, ms=1.0 + place, **about)
+                write_run(store, experiment, method, seed, at + (5 * seed) % 7, ms=1.0 + index, **about)
     write_run(store, "addition-97", "natural", 0)  # never passes in its budget
     write_run(store, "addition-97", "natural", 1, epochs=40, diverged=True)
-    write_run(store, "addition-97", "muon", 5, epochs=33)  # not at its end
+    write_run(store, "addition-97", "muon", 5, epochs=33)  # unfinished
     write_run(store, "addition-97", "egd", 6, epochs=0)  # not begun
     write_run(store, "addition-97", "egd", 0, 8, changes=["optim.lr=2.0"])
     write_run(store, "parity-2", "egd", 3, 108, device="cpu", hardware="AMD EPYC", threads=2, commit="aaaaaaaaaaaa+")
@@ -91,8 +90,8 @@ def fill_accuracies(store: Store) -> None:
                 whole = method.startswith(("egd", "grok")) and seed == 0
                 write_run(store, experiment, method, seed, crossed + 2 * seed, epochs=300 if whole else None)
         write_run(store, "mnist", "egd-rsvd-16", seed, epochs=30, diverged=seed == 2)
-        for place, experiment in enumerate(SHUFFLED):
-            mean = 0.25 + seed / 16 + place / 32
+        for index, experiment in enumerate(SHUFFLED):
+            mean = 0.25 + seed / 16 + index / 32
             write_run(store, experiment, "adam", seed, learnt=lambda epoch, mean=mean: mean + 0.125 * (-1) ** epoch)
             write_run(store, experiment, "adam-egd", seed, learnt=lambda epoch: 0.625)
             broken = seed == 1
@@ -117,11 +116,11 @@ def digest(content: str | bytes) -> str:
 
 
 def checked(store: Store, experiments: list[str]) -> dict[str, str]:
-    """Digests of what `check` finds: the verdicts as CSV, and the rest as text."""
+    """Digests of the verdicts of `check`, as CSV, and of its messages."""
     found = check(store, experiments)
     verdicts = to_csv([asdict(verdict) for verdict in found.verdicts])
-    told = "\n".join([in_words(found.verdicts), *found.warnings, *found.remarks, f"{found.ends_well()}"])
-    return {"check verdicts": digest(verdicts), "check told": digest(told)}
+    messages = "\n".join([in_words(found.verdicts), *found.warnings, *found.remarks, f"{found.ends_well()}"])
+    return {"check verdicts": digest(verdicts), "check told": digest(messages)}
 
 
 def build() -> dict[str, str]:
@@ -138,8 +137,8 @@ def build() -> dict[str, str]:
     for name, each, experiments in (("all", store, []), ("own", own, [f"{one}.toml" for one in OWN])):
         out = Path(name)
         report = write_report(each, out, experiments)
-        told = "\n".join([*report.warnings, *report.errors, *report.remarks, *report.cost])
-        found[f"{name}: told"] = digest(f"{told}\n{report.runs} runs, {report.variants} variants")
+        messages = "\n".join([*report.warnings, *report.errors, *report.remarks, *report.cost])
+        found[f"{name}: told"] = digest(f"{messages}\n{report.runs} runs, {report.variants} variants")
         found |= {f"{name}: {key}": value for key, value in checked(each, experiments).items()}
         for path in sorted(path for path in out.rglob("*") if path.is_file()):
             found[path.as_posix()] = digest(path.read_bytes())
@@ -147,7 +146,7 @@ def build() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """What the bytes of a picture depend on besides the lab."""
+    """The versions that the bytes of a picture depend on."""
     versions = {"matplotlib": matplotlib, "numpy": numpy, "pillow": PIL, "torch": torch}
     return {name: str(module.__version__) for name, module in versions.items()} | {"machine": platform.machine()}
 

@@ -1,4 +1,4 @@
-"""The public surface, frozen: a new name or argument is a decision, not an accident."""
+"""Public names and signatures are those listed here: every change of them changes this file."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def bare(name: str) -> str:
     return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
-def test_names() -> None:
+def test_public_names_are_those_listed() -> None:
     assert set(eg.__all__) == set(SIGNATURES) | RETURNED
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_signature(name: str) -> None:
+def test_a_signature_is_the_listed_one(name: str) -> None:
     assert bare(name) == SIGNATURES[name]
 
 
@@ -64,7 +64,7 @@ def test_every_public_name_is_documented(name: str) -> None:
     assert inspect.getdoc(getattr(eg, name))
 
 
-def test_attachment() -> None:
+def test_an_attachment_has_the_listed_attributes() -> None:
     import torch
 
     layer = torch.nn.Linear(2, 2)
@@ -73,12 +73,12 @@ def test_attachment() -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """From a bare source tree, nothing installed."""
+    """Runs Python on the source tree, with nothing installed."""
     source = str(Path(__file__).parents[2] / "src")
     return subprocess.run([sys.executable, *arguments], env={"PYTHONPATH": source}, capture_output=True, text=True)
 
 
-def test_importing_pulls_in_nothing_but_torch() -> None:
+def test_importing_needs_nothing_but_torch() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import egalitarian\n"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
@@ -87,7 +87,7 @@ def test_importing_pulls_in_nothing_but_torch() -> None:
     assert result.stdout.strip() == "['egalitarian']", result.stderr
 
 
-def test_the_command_line_from_a_bare_source_tree() -> None:
+def test_the_command_line_works_from_a_source_tree() -> None:
     assert run("-m", "egalitarian", "--version").stdout.strip() == f"egalitarian {eg.__version__}"
     asked = run("-m", "egalitarian", "--help")
     assert asked.returncode == 0

@@ -1,6 +1,6 @@
 """The table 'tuned fairly', rendered from the committed results: its digest is in `data/tuning-digests.json`.
 
-`python tests/contracts/test_tuning_bytes.py --save` writes that file anew. Nothing is trained.
+`python tests/contracts/test_tuning_bytes.py --save` rewrites that file. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from egalitarian.lab.tuning.files import all_results
-from egalitarian.lab.tuning.plan import load_plan
-from egalitarian.lab.tuning.table import markdown
+from egalitarian.lab.console.tuning import markdown
+from egalitarian.lab.tuning import all_results, load_plan
 
 GOLDEN = Path(__file__).parent / "data" / "tuning-digests.json"
 RESULTS = Path(__file__).parents[2] / "results"
@@ -29,9 +28,8 @@ def sources() -> dict[str, str]:
 
 def tables() -> dict[str, str]:
     """sha256 of the table of all families, and of each family's own."""
-    told: list[str] = []
-    found = all_results(RESULTS, "", list(load_plan()), told.append)
-    assert told == []
+    found, messages = all_results(RESULTS, "", list(load_plan()))
+    assert messages == []
     return {"all": digest(markdown(found))} | {each["family"]: digest(markdown([each])) for each in found}
 
 

@@ -22,8 +22,8 @@ MOST_PLUMBING = 550
 MATHS = ("kernels", "spectrum.py", "checks.py")
 
 
-def place(code: CodeType) -> str | None:
-    """The file of a function, relative to the package; None for code of others."""
+def file_of(code: CodeType) -> str | None:
+    """The file of a function, relative to the package; None outside the package."""
     path = Path(code.co_filename)
     return path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else None
 
@@ -45,19 +45,19 @@ class Walk:
         """Lines of the outermost functions called outside the kernels, docstrings and signatures included."""
         spans: dict[str, set[int]] = {}
         for code in self.functions:
-            where = place(code)
+            where = file_of(code)
             if where is not None and not where.startswith(MATHS):
                 lines = [line for _, _, line in code.co_lines() if line is not None]
                 spans.setdefault(where, set()).update(range(code.co_firstlineno, max(lines) + 1))
         return sum(map(len, spans.values()))
 
     def record(self, frame: FrameType, event: str, argument: Any) -> None:
-        where = place(frame.f_code) if event == "call" else None
+        where = file_of(frame.f_code) if event == "call" else None
         if where is None:
             return
         depth, nearest, above = 0, None, frame.f_back
         while above is not None:
-            found = place(above.f_code)
+            found = file_of(above.f_code)
             depth += found is not None
             nearest = nearest or found
             above = above.f_back
@@ -86,7 +86,7 @@ def walk() -> Walk:
     return found
 
 
-def test_a_step_crosses_few_files() -> None:
+def test_a_step_has_few_crossings_and_little_plumbing() -> None:
     found = walk()
     assert found.crossings <= MOST_CROSSINGS, str(found)
     assert found.plumbing <= MOST_PLUMBING, str(found)

@@ -14,7 +14,7 @@ import egalitarian as eg
 
 def test_a_dtensor_is_refused_by_name(tmp_path: Path) -> None:
     fsdp = pytest.importorskip("torch.distributed.fsdp")
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
         model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))

@@ -1,4 +1,4 @@
-"""The same promises on CUDA. Skipped without it; run by hand on a GPU: `PYTHONPATH=src python -m pytest tests/gpu`."""
+"""The library on CUDA. Skipped without a GPU; on one, run `PYTHONPATH=src python -m pytest tests/gpu`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CASES = {
     "condition 1e4": torch.logspace(0, -4, 64, dtype=torch.float64),
     "condition 1e5, large": 80 * torch.logspace(0, -5, 64, dtype=torch.float64),
     "rank 30, large": 80 * torch.logspace(0, -1, 30, dtype=torch.float64),
-    "clustered at the cut": torch.cat([torch.ones(8), torch.full((40,), 1.2e-6)]).double(),
+    "clustered at the cut-off": torch.cat([torch.ones(8), torch.full((40,), 1.2e-6)]).double(),
 }
 
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("shape", [(100, 160), (160, 100), (194, 512)])
 @pytest.mark.parametrize("method", ["eigh", "polynomial", "svd"])
-def test_what_is_called_exact_meets_the_table(values: Tensor, shape: tuple[int, int], method: Method) -> None:
+def test_exact_is_at_least_as_accurate_as_a_float32_svd(values: Tensor, shape: tuple[int, int], method: Method) -> None:
     G = spectrum_matrix(shape, values)
     ours = eg.polar(G.cuda(), method=method).cpu().double()
     out = torch.linalg.svdvals(ours)
@@ -52,7 +52,7 @@ def test_what_is_called_exact_meets_the_table(values: Tensor, shape: tuple[int, 
         assert len(out) == len(values) or out[len(values)] <= 1e-2
 
 
-def test_batches_nans_and_zero() -> None:
+def test_nan_and_zero_matrices_do_not_affect_others_of_a_batch() -> None:
     G = torch.randn(4, 20, 30, device="cuda")
     G[1, 0, 0], G[2] = torch.nan, 0
     P = eg.polar(G)
@@ -100,7 +100,7 @@ def test_the_doors_agree_bitwise(chain: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_and_grad_scaler(options: dict[str, Any], dtype: torch.dtype) -> None:
+def test_a_step_under_autocast_and_a_grad_scaler_is_equalised(options: dict[str, Any], dtype: torch.dtype) -> None:
     model = network().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, **options)
     egd = eg.attach(optimizer, model)
@@ -120,7 +120,7 @@ def test_autocast_and_grad_scaler(options: dict[str, Any], dtype: torch.dtype) -
     ("compute", "setting"), [(torch.bfloat16, torch.bfloat16), (torch.float16, torch.float16), ("tf32", "tf32")], ids=str
 )
 def test_a_gradient_keeps_its_true_rank(compute: Any, setting: Any) -> None:
-    """Batch 16 through a layer of 256: sixteen directions, whatever the precision."""
+    """The gradient of a batch of 16 has 16 directions, in any precision."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)).cuda()
     x, y = torch.randn(16, 256, device="cuda"), torch.randint(10, (16,), device="cuda")
@@ -137,7 +137,7 @@ def test_a_gradient_keeps_its_true_rank(compute: Any, setting: Any) -> None:
 
 
 def test_a_step_of_a_stack_does_not_synchronise() -> None:
-    """Switches, NaN guards, memories, the polar factor: no value decides what is done. (eigh and svd synchronise.)"""
+    """Switches, NaN guards, memories and the polar factor read no value; only eigh and svd synchronise."""
     weights = {"w": nn.Parameter(torch.zeros(4, 6, 5, device="cuda")), "b": nn.Parameter(torch.zeros(4, 6, device="cuda"))}
     plan = eg.matrices(weights, include="w", stack=True)
     optimizer = torch.optim.SGD(weights.values(), lr=0.1, foreach=True)
@@ -149,7 +149,7 @@ def test_a_step_of_a_stack_does_not_synchronise() -> None:
         parameter.grad = torch.ones_like(parameter)
     torch.cuda.synchronize()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this mode is a prototype
+        warnings.simplefilter("ignore")  # this mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
         optimizer.step()
@@ -188,12 +188,12 @@ def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("chain", [eg.Polar(method="polynomial"), eg.LowRankPolar(8, rtol=1e-6)], ids=repr)
 def test_equal_layers_do_not_synchronise(chain: Any) -> None:
-    """The randomized factor by products, too, where the card is fast at float64 or the matrix small."""
+    """Also the randomized factor by the polynomial, on a GPU with fast float64 or for small matrices."""
     _, plan = equal_layers(4)
     eg.equalize_(plan, chain)
     torch.cuda.synchronize()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this mode is a prototype
+        warnings.simplefilter("ignore")  # this mode is a prototype
         torch.cuda.set_sync_debug_mode("error")
     try:
         eg.equalize_(plan, chain)
@@ -202,7 +202,7 @@ def test_equal_layers_do_not_synchronise(chain: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
-def test_a_sketch_is_refused_in_a_graph() -> None:
+def test_drawing_a_sketch_during_capture_is_refused() -> None:
     G = torch.randn(20, 30, device="cuda")
     eg.polar_lowrank(G, 4)
     with pytest.raises(RuntimeError, match="outside a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -210,14 +210,14 @@ def test_a_sketch_is_refused_in_a_graph() -> None:
 
 
 @pytest.mark.parametrize("shape", [(100, 160), (160, 100)])
-def test_randomized_on_cuda_is_that_of_the_cpu(shape: tuple[int, int]) -> None:
+def test_the_randomized_factor_equals_that_of_the_cpu(shape: tuple[int, int]) -> None:
     G = torch.stack([spectrum_matrix(shape, values[:64]) for values in list(CASES.values())[:4]])
     for rank in (8, 64):
         ours, theirs = eg.polar_lowrank(G.cuda(), rank, seed=1).cpu(), eg.polar_lowrank(G, rank, seed=1)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
-def test_exact_egd_keeps_no_memory() -> None:
+def test_exact_egd_allocates_no_memory_between_steps() -> None:
     model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512), nn.Linear(512, 10)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     eg.attach(optimizer, model)
@@ -233,7 +233,7 @@ def test_exact_egd_keeps_no_memory() -> None:
 
 @pytest.mark.parametrize("precision", ["exact", "fast"])
 @pytest.mark.parametrize("shape", [(194, 512), (3, 60, 40), (1600, 1600)])
-def test_the_polar_factor_goes_into_a_graph(shape: tuple[int, ...], precision: Tier) -> None:
+def test_a_graph_can_capture_the_polar_factor(shape: tuple[int, ...], precision: Tier) -> None:
     G = torch.randn(shape, device="cuda")
     eager = eg.polar(G, precision=precision)
     side = torch.cuda.Stream()
@@ -252,15 +252,15 @@ def test_the_polar_factor_goes_into_a_graph(shape: tuple[int, ...], precision: T
 
 
 @pytest.mark.parametrize("shape", [(194, 512), (64, 100, 100), (1600, 1700)])
-def test_fast_is_right_to_a_hundredth(shape: tuple[int, ...]) -> None:
+def test_fast_has_an_error_of_at_most_a_hundredth(shape: tuple[int, ...]) -> None:
     values = torch.logspace(0, -2.9, min(shape[-2:]), dtype=torch.float64)
     G = spectrum_matrix(shape[-2:], values).cuda().expand(shape).contiguous()
-    off = (eg.polar(G, precision="fast") - eg.polar(G, method="svd")).double()
-    assert off.flatten(-2).norm(dim=-1).max() <= 1e-2 * min(shape[-2:]) ** 0.5
+    error = (eg.polar(G, precision="fast") - eg.polar(G, method="svd")).double()
+    assert error.flatten(-2).norm(dim=-1).max() <= 1e-2 * min(shape[-2:]) ** 0.5
 
 
 def test_a_captured_step_follows_the_switch() -> None:
-    """The switch's mask is one tensor for good: a graph that holds it sees it change."""
+    """The mask of the switch keeps its memory, so that a captured graph reads its changes."""
     weights = {"w": nn.Parameter(torch.zeros(2, 6, 5, device="cuda"))}
     optimizer = torch.optim.SGD(weights.values(), lr=1.0)
     egd = eg.attach(optimizer, eg.matrices(weights, include="w", stack=True))

@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from egalitarian.lab.config import catalog, spec
-from egalitarian.lab.config.spec import Method, Optim
+from egalitarian.lab import config
+from egalitarian.lab.config import Method, Optim, catalog
 from egalitarian.lab.console.cli import main
-from egalitarian.lab.runs.progress import Stop
-from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweep import sweep
-from egalitarian.lab.training.capture import Eager, Recorded, why_eager
-from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.stepper import Stepper
+from egalitarian.lab.runs import Stop, Store, sweep
+from egalitarian.lab.training import Captured, Eager, Ensemble, Stepper, why_eager
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = ["task.modulus=11", "model.width=32", "training.batch=16", "training.precision=float64"]
@@ -67,18 +63,28 @@ def test_a_run_begun_on_the_gpu_goes_on_on_the_cpu_and_back(tmp_path: Path) -> N
         assert mixed.last["train_loss"] == pytest.approx(plain.last["train_loss"], rel=1e-8)
 
 
-POLAR = spec.Polar()
+POLAR = config.PolarSettings()
 KINDS = {
     "sgd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4)),
     "momentum": Method(title="", epochs=1, optim=Optim(lr=0.1, momentum=0.9, nesterov=True)),
     "egd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4), transform=(POLAR,), until=0.95),
     "after": Method(title="", epochs=1, decay="after", optim=Optim(lr=0.5, weight_decay=0.03), transform=(POLAR,)),
-    "row norm": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.RowNorm(floor=0.01),)),
-    "randomized": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.LowRankPolar(rank=6),), until=0.95),
-    "one sketch": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.LowRankPolar(rank=6, fixed=True),)),
-    "grokfast": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.GrokfastEMA(alpha=0.8, lamb=2.0),)),
-    "window": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.GrokfastMA(window=3, lamb=2.0), POLAR)),
-    "momentum, polar": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(spec.Momentum(), POLAR), until=0.95),
+    "row norm": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(config.RowNormSettings(floor=0.01),)),
+    "randomized": Method(
+        title="", epochs=1, optim=Optim(lr=0.5), transform=(config.LowRankPolarSettings(rank=6),), until=0.95
+    ),
+    "one sketch": Method(
+        title="", epochs=1, optim=Optim(lr=0.5), transform=(config.LowRankPolarSettings(rank=6, fixed=True),)
+    ),
+    "grokfast": Method(
+        title="", epochs=1, optim=Optim(lr=0.5), transform=(config.GrokfastEMASettings(alpha=0.8, lamb=2.0),)
+    ),
+    "window": Method(
+        title="", epochs=1, optim=Optim(lr=0.5), transform=(config.GrokfastMASettings(window=3, lamb=2.0), POLAR)
+    ),
+    "momentum, polar": Method(
+        title="", epochs=1, optim=Optim(lr=0.5), transform=(config.MomentumSettings(), POLAR), until=0.95
+    ),
     "muon": Method(title="", epochs=1, decay="decoupled", optim=Optim(), hidden=Optim(optimizer="muon", momentum=0.9)),
     **{
         name: Method(title="", epochs=1, decay="decoupled" if name == "adamw" else "after", decayed="all", optim=optim)
@@ -93,12 +99,12 @@ KINDS = {
 
 @pytest.mark.parametrize("warmup", [0, 10])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_recorded_step_is_the_step(kind: str, warmup: int) -> None:
+def test_a_captured_step_is_the_step(kind: str, warmup: int) -> None:
     """Two seeds, one switched off after the first epoch, the other before the last; an incomplete batch; half-way anew from
     a state."""
     experiment = catalog.load("addition-97", [*SMALL[:3], "training.drop_last=false"])
-    after: dict[type[Eager | Recorded], list[torch.Tensor]] = {}
-    for way in (Eager, Recorded):
+    after: dict[type[Eager | Captured], list[torch.Tensor]] = {}
+    for way in (Eager, Captured):
         ensemble = Ensemble(experiment, [3, 5], torch.device("cuda"))
         stepper = Stepper(KINDS[kind], ensemble.parameters, warmup)
         assert not why_eager(ensemble, stepper)
@@ -115,15 +121,15 @@ def test_a_recorded_step_is_the_step(kind: str, warmup: int) -> None:
         assert stepper.count == 6 * ensemble.batches
         after[way] = [value.detach().clone() for value in ensemble.parameters.values()]
     loose = {"muon": 1e-2, "rmsprop": 1e-3, "adam": 1e-3, "adamw": 1e-3, "radam": 1e-3, "adam, polar": 5e-2}
-    for one, other in zip(after[Recorded], after[Eager], strict=True):
+    for one, other in zip(after[Captured], after[Eager], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=loose.get(kind, 1e-3 if "polar" in kind else 2e-4))
 
 
-def test_what_waits_for_the_gpu_is_not_recorded() -> None:
+def test_what_synchronises_is_not_captured() -> None:
     experiment = catalog.load("addition-97", SMALL[:3])
     ensemble = Ensemble(experiment, [0], torch.device("cuda"))
     assert "SVD" in why_eager(ensemble, Stepper(experiment.methods["natural"], ensemble.parameters))
-    adaptive = KINDS["randomized"].replace(transform=(spec.LowRankPolar(rank=6, share=0.9),))
+    adaptive = KINDS["randomized"].replace(transform=(config.LowRankPolarSettings(rank=6, share=0.9),))
     assert "SVD" in why_eager(ensemble, Stepper(adaptive, ensemble.parameters))
 
 
@@ -142,11 +148,11 @@ def test_seeds_that_are_done_stay_until_half_are(tmp_path: Path) -> None:
             assert progress.next_epoch == progress.crossed + 2
 
 
-def test_accuracy_during_an_epoch_is_counted_by_recorded_steps() -> None:
+def test_accuracy_during_an_epoch_is_counted_by_captured_steps() -> None:
     """An incomplete batch among them."""
     experiment = catalog.load("addition-97", [*SMALL[:3], "training.drop_last=false", "training.accuracy=during"])
     found = []
-    for way in (Eager, Recorded):
+    for way in (Eager, Captured):
         ensemble = Ensemble(experiment, [3, 5], torch.device("cuda"))
         stepper = Stepper(KINDS["sgd"], ensemble.parameters)
         steps = way(ensemble, stepper)

@@ -69,9 +69,9 @@ def serve() -> None:
     torch.set_num_threads(1)
     import small
 
-    from egalitarian.lab.runs.environment import environment
+    from egalitarian.lab.runs import environment
 
-    environment(small.CPU)  # once here, not in every trainer: what is looked up, and torch's optimizers' imports
+    environment(small.CPU)  # once here instead of in every trainer: cached values, and what torch's optimizers import
     small.together(small.groks(), "egd", [0])
     for line in sys.stdin:
         question = json.loads(line)
@@ -88,16 +88,16 @@ def serve() -> None:
 def work(job: dict[str, Any]) -> int:
     from small import groks, run
 
-    from egalitarian.lab.runs import sweep
+    from egalitarian.lab.runs import Interrupted, Silent, Stop, trainer
 
     try:
-        sweep.SAVE_EVERY = job.get("save_every", 0.0)
+        trainer.SAVE_EVERY = job.get("save_every", 0.0)
         if "die_at" in job:
             die_at(job["die_at"], job["runs"], job.get("log"))
-        listener = Waiter(job["waits_at"], Path(job["runs"])) if "waits_at" in job else sweep.Silent()
-        stop = sweep.Stop(threshold=0.9, epochs=job["epochs"], past=job.get("past", 1))
+        listener = Waiter(job["waits_at"], Path(job["runs"])) if "waits_at" in job else Silent()
+        stop = Stop(threshold=0.9, epochs=job["epochs"], past=job.get("past", 1))
         run(Path(job["runs"]), groks(), "egd", job["seeds"], stop, listener=listener)
-    except sweep.Interrupted:
+    except Interrupted:
         return INTERRUPTED
     except BaseException:
         traceback.print_exc()
@@ -106,7 +106,7 @@ def work(job: dict[str, Any]) -> int:
 
 
 class Waiter:
-    """Makes a file `waiting` at an epoch's end, and goes on when there is a file `go`."""
+    """Makes a file `waiting` at an epoch's end, and continues when there is a file `go`."""
 
     def __init__(self, epoch: int, folder: Path) -> None:
         self._epoch, self._folder = epoch, folder
@@ -123,7 +123,7 @@ class Waiter:
 
 
 def die_at(moment: int, folder: str, log: str | None) -> None:
-    """SIGKILL just before the n-th thing done to the disk: a file opened for writing, synced, renamed or removed."""
+    """SIGKILL just before the n-th change of the disk: a file opened for writing, synced, renamed or removed."""
     seen = 0
 
     def happens(what: str) -> None:

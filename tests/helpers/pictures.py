@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from egalitarian.lab.problems import stream
 from egalitarian.lab.problems.datasets.files import Archive, DataFile, Dataset
-from egalitarian.lab.problems.tasks import stream
 
 TRAIN, TEST = 60, 40
 

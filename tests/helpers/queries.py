@@ -50,10 +50,10 @@ from typing import Any, NamedTuple
 
 from documents import LINK, without_code
 
-from egalitarian.lab.analysis.gather import Summary
-from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.analysis import RunSummary, estimate
 from egalitarian.lab.config import catalog
-from egalitarian.lab.report.toy import ToyReport
+from egalitarian.lab.report import ToyReport
+from egalitarian.lab.runs import Outcome
 from egalitarian.lab.theory.claim import ToyClaim, summarize
 from egalitarian.lab.tuning.table import rows as tuned_rows
 
@@ -144,7 +144,7 @@ def _clock(row: dict[str, str], word: str) -> float:
     return float(row["seconds"])
 
 
-def _seed(row: dict[str, str]) -> Summary:
+def _seed(row: dict[str, str]) -> RunSummary:
     """A line of summary.csv; what counts nowhere has some difference."""
     crossed, epochs = int(row["crossed"]) if row["crossed"] else None, int(row["epochs"])
     bound = epochs
@@ -156,12 +156,13 @@ def _seed(row: dict[str, str]) -> Summary:
 
 def _summary(
     experiment: str, method: str, seed: int, state: Any, crossed: int | None, bound: int, epochs: int, differs: str = ""
-) -> Summary:
-    measured = {"train_accuracy": None, "test_accuracy": None, "best_test_accuracy": None, "platform": None}
-    return Summary(experiment, method, seed, "", state, crossed, bound, epochs, **measured, differs=differs)  # type: ignore[arg-type]
+) -> RunSummary:
+    outcome = Outcome(threshold=1.0, epochs=epochs, crossed=crossed, diverged=state == "diverged")
+    budget = epochs + 1 if state == "unfinished" else bound
+    return RunSummary(experiment, method, seed, "", outcome, budget, differs=differs)
 
 
-def _in_words(seeds: Sequence[Summary], words: Sequence[str], steps: int | None) -> str:
+def _in_words(seeds: Sequence[RunSummary], words: Sequence[str], steps: int | None) -> str:
     """The estimate over seeds, or the part of it that the words ask for."""
     asked, seeds = _chosen(seeds, words)
     if unknown := [word for word in asked if word not in SEEDS_WORDS]:
@@ -182,7 +183,7 @@ def _in_words(seeds: Sequence[Summary], words: Sequence[str], steps: int | None)
     return str(found)
 
 
-def _chosen(seeds: Sequence[Summary], words: Sequence[str]) -> tuple[list[str], list[Summary]]:
+def _chosen(seeds: Sequence[RunSummary], words: Sequence[str]) -> tuple[list[str], list[RunSummary]]:
     """The words without seeds=..., and the seeds that it names."""
     named = [word.removeprefix("seeds=") for word in words if word.startswith("seeds=")]
     others = [word for word in words if not word.startswith("seeds=")]

@@ -1,4 +1,4 @@
-"""A store of made-up runs: records as the lab writes them, with crossings that a test chooses. Nothing is trained."""
+"""Made-up runs: records as the lab writes them, which pass at epochs that a test chooses. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from egalitarian.lab.config import catalog
-from egalitarian.lab.config.spec import Experiment, Run
-from egalitarian.lab.runs.store import Record, Store, Stored
-from egalitarian.lab.training.metrics import SKETCH, encode, is_snapshot
+from egalitarian.lab.analysis import RunSummary
+from egalitarian.lab.config import SKETCH, Experiment, Run, catalog, encode, is_snapshot
+from egalitarian.lab.runs import Outcome, Record, Store, Stored
 
 HERE = {
     "when": "2026-01-02T03:04:05+00:00",
@@ -46,9 +45,12 @@ def write_run(
     learnt: Callable[[int], float] | None = None,
     **about: Any,
 ) -> Stored:
-    """A run that passes the threshold at epoch `crossed` (and goes on for five), or not at all in `epochs` (its budget).
+    """Stores a run that passes at epoch `crossed` and stops five epochs later, or does not pass within its budget.
 
-    With both it passes and goes on to `epochs`. `learnt`: training accuracy by epoch.
+    Args:
+        epochs: to train, with a crossing or without one.
+        learnt: training accuracy by epoch.
+        about: of the environment, where it differs from `HERE`.
     """
     loaded = catalog.load(experiment, changes) if isinstance(experiment, str) else experiment
     run = Run(loaded, method, seed)
@@ -75,7 +77,7 @@ def write_run(
 
 
 def a_record(epoch: int, crossed: int | None, last: int, threshold: float = 0.95) -> Record:
-    """Accuracies that rise in the logarithm of the epoch; past the threshold from `crossed` on, and never before."""
+    """Accuracies that rise in the logarithm of the epoch, and exceed the threshold from `crossed` on."""
     goal = crossed if crossed is not None else 50 * last
     rise = 1 / (1 + math.exp(-6 * (math.log(epoch + 1) - math.log(goal + 1)) - math.log(19)))
     if epoch < goal:
@@ -102,5 +104,54 @@ def a_snapshot(epoch: int, direction: np.ndarray) -> dict[str, Any]:
     displacement = 3 * (turn * direction[0] + math.sin(turn) * direction[1])
     return {
         "singular_values": [float(f"{value:.6g}") for value in values],
-        "displacement": encode(torch.tensor(displacement)),
+        "displacement": encode(displacement),
     }
+
+
+def a_seed(crossed: int | None, epochs: int = 1000, budget: int | None = None) -> RunSummary:
+    """A seed that passed at epoch `crossed`, or did not in the epochs it was trained; its budget is as many by default."""
+    return RunSummary("addition-97", "egd", 0, "id", Outcome(0.95, epochs=epochs, crossed=crossed), budget or epochs)
+
+
+def write_curves(store: Store) -> Store:
+    """Three seeds of EGD and two of SGD on one task; one run without an epoch, and one with a single epoch."""
+    for seed, crossed in enumerate([20, 60, 100]):
+        write_run(store, "addition-97", "egd", seed, crossed)
+    for seed in (1, 2):
+        write_run(store, "addition-97", "sgd", seed, 300)
+    write_run(store, "addition-79", "egd", 0, epochs=0)
+    write_run(store, "addition-127", "egd", 0, epochs=1)
+    return store
+
+
+def write_gains(store: Store) -> Store:
+    """SGD at 100, 200, 300 and EGD at 10, 20, 1000+ on two tasks; EGD alone on a third."""
+    for experiment in ("addition-79", "addition-97"):
+        for seed, (sgd, egd) in enumerate([(100, 10), (200, 20), (300, None)]):
+            write_run(store, experiment, "sgd", seed, sgd, ms=1.0)
+            write_run(store, experiment, "egd", seed, egd, ms=5.0)
+    write_run(store, "addition-97", "egd-after", 0, 4, ms=5.0, hardware="another")
+    write_run(store, "addition-97", "egd-rsvd-64", 0, 40, ms=2.0)
+    write_run(store, "addition-97", "egd-rsvd-128", 0, 25, ms=4.0)
+    write_run(store, "addition-127", "egd", 0, 7)
+    write_run(store, "addition-97", "row-norm", 0, epochs=5)
+    return store
+
+
+def write_accuracies(store: Store) -> Store:
+    """MNIST with one full-length run of EGD; shuffled labels with training accuracies 0.2, 0.3 and 0.4 on average."""
+    for seed in range(3):
+        write_run(store, "mnist", "adamw-decay", seed, 17)
+        write_run(
+            store, "mnist", "egd", seed, 6 + seed, epochs=1000 if seed == 0 else None, polar=("exact", "fast")[seed % 2]
+        )
+        write_run(store, "mnist", "egd-rsvd-16", seed, epochs=30, diverged=seed == 2)
+        learnt = 0.2 + 0.1 * seed
+        write_run(store, "cifar-shuffle-3", "adam", seed, learnt=lambda epoch, mean=learnt: mean + 0.1 * (-1) ** epoch)
+        write_run(store, "cifar-shuffle-3", "adam-egd", seed, learnt=lambda epoch: 0.6)
+        write_run(
+            store, "cifar-shuffle-3", "radam", seed, learnt=lambda epoch: 0.229, epochs=40 if seed == 1 else None,
+            diverged=seed == 1,
+        )  # fmt: skip
+    write_run(store, "cifar-shuffle-3", "radam-egd", 0, epochs=40)
+    return store

@@ -1,4 +1,4 @@
-"""Experiments of the paper, shrunk until they train in milliseconds, and the way the tests train them."""
+"""Experiments of the paper, shrunk until they train in milliseconds, and functions to train them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from egalitarian.lab.config import catalog
-from egalitarian.lab.config.spec import Experiment, LowRankPolar, Method
-from egalitarian.lab.problems.tasks import stream
-from egalitarian.lab.runs.progress import Progress, Stop
-from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweep import sweep
-from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.loop import Record, train
-from egalitarian.lab.training.stepper import Stepper
+from egalitarian.lab.config import Experiment, LowRankPolarSettings, Method, catalog
+from egalitarian.lab.problems import stream
+from egalitarian.lab.runs import Progress, Record, Stop, Store, sweep
+from egalitarian.lab.training import Ensemble, Stepper, train
 
 law = settings(max_examples=50, deadline=None, derandomize=True)
 CPU = torch.device("cpu")
@@ -55,7 +50,7 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{name: ("sgd", changes) for name, changes in OPTIMS.items()},
     **{f"{name} with groups": (name, GROUPS) for name in ("egd-after", "adamw", "muon")},
 }
-"""A method of modular addition and changes to it: everything that can move weights."""
+"""A method of modular addition and changes to it: everything that can change weights."""
 State = dict[str, Tensor]
 
 
@@ -67,7 +62,7 @@ def small(name: str = "addition-97", *changes: str, methods: tuple[str, ...] = (
 
 
 def _lowered(method: Method) -> Method:
-    links = (link.replace(rank=RANK) if isinstance(link, LowRankPolar) else link for link in method.transform)
+    links = (link.replace(rank=RANK) if isinstance(link, LowRankPolarSettings) else link for link in method.transform)
     return method.replace(transform=tuple(links))
 
 
@@ -96,7 +91,7 @@ def states(experiment: Experiment, method: str, seeds: Sequence[int], epochs: in
 def parameters(ensemble: Ensemble) -> list[State]:
     """By seed."""
     whole = {name: tensor.detach().clone() for name, tensor in ensemble.parameters.items()}
-    return [{name: tensor[place] for name, tensor in whole.items()} for place in range(len(ensemble.seeds))]
+    return [{name: tensor[index] for name, tensor in whole.items()} for index in range(len(ensemble.seeds))]
 
 
 def records(experiment: Experiment, method: str, seeds: Sequence[int], epochs: int) -> list[list[Record]]:
@@ -126,7 +121,7 @@ def run(root: Path, experiment: Experiment, method: str, seeds: Sequence[int], s
 
 
 def files(root: Path, leave_out: Iterable[str] = ("lock",)) -> dict[str, bytes]:
-    """All that lies below, by path; locks are always touched."""
+    """All files below, by path, without locks, which every process rewrites."""
     found = sorted(path for path in root.rglob("*") if path.is_file() and path.name not in leave_out)
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in found}
 

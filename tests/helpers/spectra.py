@@ -1,18 +1,31 @@
-"""Matrices with known singular values, and what the tests of the kernels compare with."""
+"""Matrices with known singular values, tables of matrices and kernels, and reference values for their tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from egalitarian import normalize, polar, polar_lowrank, spectrum
+from egalitarian.kernels import RTOL, natural
+
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 HALF = (torch.float16, torch.bfloat16)
 METHODS = ("eigh", "polynomial", "svd")
 BY_VALUES = ("eigh", "svd")
-"""Those that know the singular values: the cut is where it is said to be, and a floor is possible."""
+"""Methods that compute the singular values: their cut-off is sharp, and they take a floor."""
+KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "polar": polar,
+    "by svd": lambda G: polar(G, method="svd"),
+    "polar_lowrank": lambda G: polar_lowrank(G, 2),
+    "natural": natural,
+    "normalize": normalize,
+    "spectrum": lambda G: spectrum(G).values,
+}
 SHAPES = ((7, 12), (12, 7), (9, 9), (1, 6), (6, 1), (1, 1))
+ROUNDING = 1e-14
+"""Of the float64 arithmetic that measures an error."""
 
 law = settings(max_examples=100, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**31)
@@ -70,7 +83,7 @@ def largest(P: Tensor) -> float:
 
 
 def bound(dtype: torch.dtype) -> float:
-    """What no singular value of a polar factor may exceed."""
+    """The largest singular value that a polar factor may have."""
     return 1 + (2 * torch.finfo(dtype).eps if dtype in HALF else 1e-4)
 
 
@@ -81,3 +94,67 @@ def distance(A: Tensor, B: Tensor) -> float:
 def rank(P: Tensor) -> int:
     """Of a matrix whose singular values are about 1 or about 0."""
     return int((singular_values(P) > 0.5).sum())
+
+
+def errors(G: Tensor, method: str, rtol: float = RTOL[torch.float32]) -> tuple[float, float]:
+    """Distances from the float64 SVD: of `polar`, and of an SVD in float32."""
+    exact = svd_cut(G, rtol)
+    float32 = svd_cut(G, rtol, torch.float32).to(G.dtype)
+    return distance(polar(G, method=method), exact), distance(float32, exact)
+
+
+def has_gap(G: Tensor, rtol: float) -> bool:
+    """Whether no singular value is within a factor of 10 of the cut-off."""
+    S = singular_values(G)
+    relative = S / S[0]
+    return not ((relative > rtol / 10) & (relative < 10 * rtol)).any()
+
+
+def at_cut_off(
+    rows: int, columns: int, strong: int, spread: float, rtol: float, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """`strong` large directions, and all others at the cut-off times 1 +- spread."""
+    weak = min(rows, columns) - strong
+    S = torch.cat([torch.full((strong,), 80.0), 80 * rtol * torch.linspace(1 - spread, 1 + spread, weak)])
+    return from_spectrum(rows, columns, S, dtype=dtype)
+
+
+def duplicate_rows() -> Tensor:
+    G = gaussian(20, 30, seed=3)
+    G[7] = G[3]
+    G[11:15] = G[3]
+    return G
+
+
+def zero_rows_and_columns() -> Tensor:
+    G = gaussian(20, 30, seed=4)
+    G[::3] = 0
+    G[:, 5:20] = 0
+    return G
+
+
+def graded_rows() -> Tensor:
+    return decades(12, 1e4)[:, None].float() * gaussian(12, 20, seed=5)
+
+
+CLEAR = {
+    "orthonormal": from_spectrum(40, 60, torch.ones(40)),
+    "cond 10": from_spectrum(60, 60, decades(60, 10)),
+    "cond 1e3": from_spectrum(40, 60, decades(40, 1e3)),
+    "cond 1e4": from_spectrum(60, 40, decades(40, 1e4)),
+    "cond 9e4": from_spectrum(60, 60, decades(60, 9e4)),
+    "two groups": from_spectrum(30, 30, [1.0] * 15 + [2e-5] * 15),
+    "rank 30, sigma_1 80": from_spectrum(100, 160, 80 * decades(30, 20)),
+    "rank 1": from_spectrum(30, 20, [5.0]),
+    "ones": torch.ones(60, 60),
+    "triangular": torch.triu(torch.ones(30, 30)),
+    "gaussian": gaussian(50, 80),
+    "signs": gaussian(16, 16).sign(),
+    "duplicate rows": duplicate_rows(),
+    "zero rows and columns": zero_rows_and_columns(),
+    "graded rows": graded_rows(),
+    "row": gaussian(1, 9),
+    "column": gaussian(9, 1),
+    "number": torch.tensor([[-3.7]]),
+}
+"""No singular value is within a factor of 10 of the cut-off."""

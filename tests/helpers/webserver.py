@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from egalitarian.lab.problems.datasets.archives import fetch
 from egalitarian.lab.problems.datasets.download import Patience
-from egalitarian.lab.problems.datasets.fetch import fetch
 from egalitarian.lab.problems.datasets.files import Archive, DataFile, Dataset
 
 Behaviour = Callable[["Handler", bytes], None]
@@ -211,3 +211,22 @@ def serve_cifar(server: Loopback, **others: bytes) -> Dataset:
 def fetch_patiently(dataset: Dataset, folder: str) -> None:
     """For another process."""
     fetch(dataset, Path(folder), patience=Patience(timeout=20))
+
+
+def lay_out(folder: Path, title: str, contents: dict[str, bytes]) -> Dataset:
+    """Writes the files, and describes them as the official ones are described."""
+    archives = []
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+        archives.append(published(f"{path}.gz", b"", (f"http://source/{path}.gz",), described(path, content)))
+    return Dataset(title.lower(), title, tuple(archives))
+
+
+def lay_out_mnist(folder: Path) -> Dataset:
+    return lay_out(folder, "MNIST", {f"MNIST/raw/{name}": content for name, content in mnist_files().items()})
+
+
+def lay_out_cifar(folder: Path) -> Dataset:
+    batches = {f"cifar-10-batches-bin/{name}": content for name, content in cifar_batches().items()}
+    return lay_out(folder, "CIFAR-10", batches)

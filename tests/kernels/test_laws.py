@@ -1,4 +1,4 @@
-"""What is true of a polar factor whatever the matrix."""
+"""Laws of the polar factor for every matrix, and the inputs that every kernel refuses."""
 
 import pytest
 import torch
@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from spectra import (
     BY_VALUES,
     DTYPES,
+    HALF,
+    KERNELS,
     METHODS,
     bound,
     conditioned,
@@ -26,7 +28,7 @@ from spectra import (
 from torch import Tensor
 
 from egalitarian import polar, polar_lowrank
-from egalitarian.kernels import RTOL, natural
+from egalitarian.kernels import RTOL
 
 EPS = torch.finfo(torch.float32).eps
 methods = st.sampled_from(METHODS)
@@ -72,7 +74,7 @@ def test_powers_of_two_change_no_bit_of_an_ill_conditioned_matrix(
 
 @law
 @given(case=conditioned(), power=st.floats(-30, 30), method=methods)
-def test_factors_change_no_more_than_their_rounding(case: tuple[Tensor, float], power: float, method: str) -> None:
+def test_a_scale_changes_the_factor_by_rounding_alone(case: tuple[Tensor, float], power: float, method: str) -> None:
     G, condition = case
     scaled = G * 10**power
     assume(is_normal(scaled))
@@ -81,7 +83,7 @@ def test_factors_change_no_more_than_their_rounding(case: tuple[Tensor, float], 
 
 @law
 @given(case=conditioned(dtype=torch.float64), power=st.floats(-280, 280), method=methods)
-def test_float64_factors_of_any_size_change_no_more_than_their_rounding(
+def test_a_scale_in_float64_changes_the_factor_by_rounding_alone(
     case: tuple[Tensor, float], power: float, method: str
 ) -> None:
     G, condition = case
@@ -91,7 +93,7 @@ def test_float64_factors_of_any_size_change_no_more_than_their_rounding(
 
 @law
 @given(case=conditioned(), seed=seeds, method=methods)
-def test_rotations_pass_through(case: tuple[Tensor, float], seed: int, method: str) -> None:
+def test_polar_commutes_with_rotations(case: tuple[Tensor, float], seed: int, method: str) -> None:
     G, condition = case
     Q, R = orthonormal(len(G), len(G), seed), orthonormal(G.shape[1], G.shape[1], seed + 1)
     rotated = (Q @ G.double() @ R).float()
@@ -101,7 +103,7 @@ def test_rotations_pass_through(case: tuple[Tensor, float], seed: int, method: s
 
 @law
 @given(case=conditioned(), seed=seeds, method=methods)
-def test_permuted_and_negated_rows_pass_through(case: tuple[Tensor, float], seed: int, method: str) -> None:
+def test_polar_commutes_with_permuting_and_negating_rows(case: tuple[Tensor, float], seed: int, method: str) -> None:
     G, condition = case
     order = torch.randperm(len(G), generator=generator(seed))
     signs = gaussian(len(G), 1, seed=seed).sign()
@@ -111,14 +113,14 @@ def test_permuted_and_negated_rows_pass_through(case: tuple[Tensor, float], seed
 
 @law
 @given(case=conditioned(), method=methods)
-def test_transpose_passes_through(case: tuple[Tensor, float], method: str) -> None:
+def test_polar_commutes_with_transposition(case: tuple[Tensor, float], method: str) -> None:
     G, condition = case
     assert distance(polar(G.mT, method=method), polar(G, method=method).mT) <= 10 * condition * EPS
 
 
 @law
 @given(case=conditioned(), method=methods)
-def test_negation_passes_through(case: tuple[Tensor, float], method: str) -> None:
+def test_polar_commutes_with_negation(case: tuple[Tensor, float], method: str) -> None:
     G, condition = case
     assert distance(polar(-G, method=method), -polar(G, method=method)) <= 10 * condition * EPS
 
@@ -144,7 +146,7 @@ def test_inner_product_with_the_input_is_its_nuclear_norm(
 
 @law
 @given(case=conditioned(), method=methods)
-def test_what_remains_is_symmetric_and_not_negative(case: tuple[Tensor, float], method: str) -> None:
+def test_the_symmetric_factor_is_positive_semidefinite(case: tuple[Tensor, float], method: str) -> None:
     """G = P H with H = Pᵀ G: the polar decomposition itself."""
     G, _ = case
     P, X = polar(G, method=method).double(), G.double()
@@ -167,7 +169,7 @@ def test_zero_stays_zero(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 @law
 @given(first=conditioned(most=1e3), second=conditioned(most=1e3), scale=st.floats(0.1, 10), method=methods)
-def test_blocks_are_equalised_each_by_itself(
+def test_diagonal_blocks_are_equalised_independently(
     first: tuple[Tensor, float], second: tuple[Tensor, float], scale: float, method: str
 ) -> None:
     (A, _), B = first, second[0] * scale
@@ -179,8 +181,8 @@ def test_blocks_are_equalised_each_by_itself(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("batch", [(4,), (2, 3)])
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (7, 7)])
-def test_batch_is_a_loop(shape: tuple[int, int], batch: tuple[int, ...], method: str) -> None:
-    """Also where only some of the matrices are ill-conditioned, singular or zero."""
+def test_a_batch_equals_a_loop(shape: tuple[int, int], batch: tuple[int, ...], method: str) -> None:
+    """Also where some of the matrices are ill-conditioned, singular or zero."""
     G = gaussian(*batch, *shape)
     flat = G.view(-1, *shape)
     flat[0] = from_spectrum(*shape, decades(5, 1e5))
@@ -193,7 +195,7 @@ def test_batch_is_a_loop(shape: tuple[int, int], batch: tuple[int, ...], method:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_scales_of_a_batch_do_not_touch_each_other(method: str) -> None:
+def test_matrices_of_a_batch_are_scaled_independently(method: str) -> None:
     G = gaussian(3, 5, 9, dtype=torch.float64)
     scales = torch.tensor([2.0**700, 1.0, 2.0**-700], dtype=torch.float64)[:, None, None]
     assert torch.equal(polar(G * scales, method=method, rtol=1e-6), polar(G, method=method, rtol=1e-6))
@@ -204,35 +206,6 @@ def test_scales_of_a_batch_do_not_touch_each_other(method: str) -> None:
 def test_lowrank_at_full_rank_is_polar(case: tuple[Tensor, float], seed: int) -> None:
     G, condition = case
     assert distance(polar_lowrank(G, min(G.shape), seed=seed), polar(G)) <= 10 * condition * EPS
-
-
-@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (1, 1), (3, 4, 4)])
-def test_natural_gradient_keeps_shape_and_zero(shape: tuple[int, ...]) -> None:
-    zero = torch.zeros(shape)
-    assert torch.equal(natural(zero), zero)
-    assert natural(gaussian(*shape)).shape == shape
-
-
-def test_natural_gradients_of_a_batch_are_a_loop() -> None:
-    G = gaussian(3, 5, 7) * torch.tensor([1.0, 1e10, 1e-10])[:, None, None]
-    torch.testing.assert_close(natural(G), torch.stack([natural(matrix) for matrix in G]), rtol=1e-5, atol=0)
-
-
-@law
-@given(case=conditioned(most=1e3, dtype=torch.float64))
-def test_polar_is_the_root_of_the_fisher_matrix_times_the_natural_gradient(case: tuple[Tensor, float]) -> None:
-    G, _ = case
-    values, Q = torch.linalg.eigh(G @ G.mT)
-    root = (Q * values.clamp_min(0).sqrt()) @ Q.mT
-    torch.testing.assert_close(root @ natural(G), polar(G), rtol=0, atol=1e-8)
-
-
-@law
-@given(case=conditioned(most=1e3) | conditioned(most=1e3, dtype=torch.float64), power=st.floats(-20, 20))
-def test_natural_gradient_is_the_transposed_pseudo_inverse(case: tuple[Tensor, float], power: float) -> None:
-    G = case[0] * 10**power
-    expected = torch.linalg.pinv(G.double()).mT
-    torch.testing.assert_close(natural(G).double() * 10**power, expected * 10**power, rtol=1e-6, atol=1e-6)
 
 
 @law
@@ -247,7 +220,7 @@ def test_floor_is_the_authors_clamp(case: tuple[Tensor, float], power: float, me
 
 @pytest.mark.parametrize("method", BY_VALUES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_floor_holds_for_each_matrix_of_a_batch_in_its_own_scale(dtype: torch.dtype, method: str) -> None:
+def test_floor_is_absolute_for_every_matrix_of_a_batch(dtype: torch.dtype, method: str) -> None:
     G = torch.diag_embed(torch.tensor([[1.0, 1e-3], [1e-8, 1e-9], [1e20, 1e18], [4e-6, 5e-7]], dtype=dtype))
     expected = torch.diag_embed(torch.tensor([[1.0, 1.0], [1e-2, 1e-3], [1.0, 1.0], [1.0, 0.5]], dtype=dtype))
     torch.testing.assert_close(polar(G, method=method, rtol=1e-6, floor=1e-6), expected, rtol=1e-6, atol=0)
@@ -267,3 +240,64 @@ def test_rank_is_kept(rows: int, columns: int, kept: int, seed: int, method: str
     P = polar(from_spectrum(rows, columns, 80 * decades(kept, 1e4), seed=seed), method=method)
     assert rank(P) == kept
     assert (singular_values(P)[kept:] <= 1e-2).all()
+
+
+@law
+@given(
+    powers=st.lists(st.floats(-7, 2) | st.floats(-6.2, -5.8), min_size=1, max_size=12),
+    rows=st.integers(12, 16),
+    columns=st.integers(12, 16),
+    seed=seeds,
+    dtype=st.sampled_from(DTYPES),
+    method=st.sampled_from(METHODS),
+)
+def test_no_singular_value_exceeds_one_on_random_spectra(
+    powers: list[float], rows: int, columns: int, seed: int, dtype: torch.dtype, method: str
+) -> None:
+    G = from_spectrum(rows, columns, [10**power for power in powers], seed=seed, dtype=dtype)
+    assert largest(polar(G, method=method, rtol=max(RTOL[dtype], 1e-6))) <= bound(dtype)
+
+
+@law
+@given(entries=st.lists(st.integers(-2, 2), min_size=30, max_size=30), dtype=st.sampled_from(DTYPES))
+def test_no_singular_value_exceeds_one_on_small_integers(entries: list[int], dtype: torch.dtype) -> None:
+    """Such matrices often have zero rows, equal rows and low ranks."""
+    G = torch.tensor(entries, dtype=dtype).reshape(5, 6)
+    P = polar(G)
+    assert largest(P) <= bound(dtype)
+    if dtype not in HALF:
+        assert rank(P) == int(torch.linalg.matrix_rank(G.double()))
+
+
+@law
+@given(entries=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=12, max_size=12))
+def test_no_singular_value_exceeds_one_on_floats_of_any_size(entries: list[float]) -> None:
+    G = torch.tensor(entries).reshape(3, 4)
+    assert largest(polar(G)) <= bound(torch.float32)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("shape", [(), (5,)])
+def test_fewer_than_two_dimensions_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"got shape \({'5,' if shape else ''}\)"):
+        KERNELS[name](torch.ones(shape))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, torch.complex128, torch.uint8])
+def test_unsupported_dtypes_are_refused(name: str, dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match=str(dtype)):
+        KERNELS[name](torch.ones(3, 4, dtype=dtype))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_sparse_tensors_are_refused(name: str) -> None:
+    with pytest.raises(TypeError, match="sparse_coo"):
+        KERNELS[name](torch.eye(3).to_sparse())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("value", [[[1.0, 2.0]], "G", None, 3.0])
+def test_values_other_than_tensors_are_refused(name: str, value: object) -> None:
+    with pytest.raises(TypeError, match=type(value).__name__):
+        KERNELS[name](value)  # type: ignore[arg-type]

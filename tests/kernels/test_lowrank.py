@@ -14,9 +14,7 @@ from torch import Tensor
 from egalitarian import polar_lowrank
 from egalitarian.kernels import gaussian as sketch_of
 from egalitarian.kernels import lowrank
-from egalitarian.transforms import sketches
 
-CPU = torch.device("cpu")
 SLOW = 1 / torch.arange(1, 41, dtype=torch.float64)
 FLAT = torch.ones(40, dtype=torch.float64)
 
@@ -38,7 +36,7 @@ def truncated(G: Tensor, rank: int) -> Tensor:
 
 @law
 @given(seed=seeds, rank=st.integers(1, 10), iterations=st.integers(1, 4), wide=st.booleans())
-def test_is_the_papers_algorithm(seed: int, rank: int, iterations: int, wide: bool) -> None:
+def test_polar_lowrank_is_the_papers_algorithm(seed: int, rank: int, iterations: int, wide: bool) -> None:
     G = from_spectrum(14, 20, SLOW[:14], seed=seed, dtype=torch.float64)
     G = G if wide else G.mT
     expected = algorithm_3(G, rank, seed, iterations)
@@ -47,7 +45,7 @@ def test_is_the_papers_algorithm(seed: int, rank: int, iterations: int, wide: bo
     )
 
 
-def test_is_the_papers_algorithm_by_default() -> None:
+def test_polar_lowrank_is_the_papers_algorithm_by_default() -> None:
     G = from_spectrum(40, 60, SLOW)
     torch.testing.assert_close(polar_lowrank(G, 8).double(), algorithm_3(G, 8, seed=0), rtol=0, atol=1e-6)
 
@@ -55,7 +53,7 @@ def test_is_the_papers_algorithm_by_default() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rank", [1, 3, 7])
 @pytest.mark.parametrize("shape", [(12, 20), (20, 12), (12, 12)])
-def test_result_has_the_rank_asked_for(shape: tuple[int, int], rank: int, dtype: torch.dtype) -> None:
+def test_result_has_the_given_rank(shape: tuple[int, int], rank: int, dtype: torch.dtype) -> None:
     G = from_spectrum(*shape, decades(12, 30), dtype=dtype)
     P = polar_lowrank(G, rank)
     assert (P.shape, P.dtype, P.requires_grad) == (G.shape, G.dtype, False)
@@ -84,14 +82,14 @@ def test_more_iterations_approach_the_leading_directions() -> None:
 
 
 @pytest.mark.parametrize("values", [SLOW, FLAT], ids=["slow", "flat"])
-def test_same_seed_same_bits_other_seed_other_sketch(values: Tensor) -> None:
+def test_the_seed_determines_the_sketch(values: Tensor) -> None:
     G = from_spectrum(40, 60, values)
     P = polar_lowrank(G, 3, seed=5)
     assert torch.equal(P, polar_lowrank(G, 3, seed=5))
     assert distance(P, polar_lowrank(G, 3, seed=6)) > 1e-3
 
 
-def test_global_generator_is_neither_read_nor_moved() -> None:
+def test_global_generator_is_neither_read_nor_changed() -> None:
     G = from_spectrum(40, 60, FLAT)
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -104,7 +102,7 @@ def test_global_generator_is_neither_read_nor_moved() -> None:
 
 @pytest.mark.parametrize("batch", [(3,), (2, 2)])
 @pytest.mark.parametrize("shape", [(12, 20), (20, 12)])
-def test_company_does_not_matter(shape: tuple[int, int], batch: tuple[int, ...]) -> None:
+def test_matrices_of_a_batch_equal_those_computed_alone(shape: tuple[int, int], batch: tuple[int, ...]) -> None:
     G = gaussian(*batch, *shape)
     eps = torch.finfo(torch.float32).eps
     for P, alone in zip(polar_lowrank(G, 4, seed=9).flatten(0, -3), G.flatten(0, -3), strict=True):
@@ -142,74 +140,74 @@ def test_input_is_not_modified() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 3, 4), (2, 0, 4)])
-def test_empty_stays_empty(shape: tuple[int, ...]) -> None:
+def test_an_empty_matrix_stays_empty(shape: tuple[int, ...]) -> None:
     assert polar_lowrank(torch.ones(shape), 1).shape == shape
 
 
 @pytest.mark.parametrize("rank", [0, -2, 5, 100])
-def test_rank_out_of_range_is_named(rank: int) -> None:
+def test_rank_out_of_range_is_refused(rank: int) -> None:
     with pytest.raises(ValueError, match=rf"rank must be in \[1, 4\] for .*\(4, 6\).* got {rank}"):
         polar_lowrank(torch.ones(3, 4, 6), rank)
 
 
 @pytest.mark.parametrize("iterations", [0, -1])
-def test_iterations_out_of_range_are_named(iterations: int) -> None:
+def test_iterations_out_of_range_are_refused(iterations: int) -> None:
     with pytest.raises(ValueError, match=f"iterations .* got {iterations}"):
         polar_lowrank(torch.ones(4, 6), 2, iterations=iterations)
 
 
-def test_oversample_out_of_range_is_named() -> None:
+def test_oversample_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match=r"oversample .* got -3"):
         polar_lowrank(torch.ones(4, 6), 2, oversample=-3)
 
 
-# -- by products, as on CUDA ------------------------------------------------------------------------------------------
+# -- by the polynomial, as on CUDA -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def by_products(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
-    def polar_lowrank_by_products(*arguments: Any, **options: Any) -> Tensor:
+def by_polynomial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
+    def polar_lowrank_by_polynomial(*arguments: Any, **options: Any) -> Tensor:
         with monkeypatch.context() as patch:
             patch.setattr(lowrank, "_root", lambda *_: "quintics")
             return polar_lowrank(*arguments, **options)
 
-    return polar_lowrank_by_products
+    return polar_lowrank_by_polynomial
 
 
 @pytest.mark.parametrize("values", [SLOW, FLAT, decades(40, 1e3), decades(40, 1e5), [80.0, 5.0], [0.0]])
 @pytest.mark.parametrize("shape", [(40, 60), (60, 40)])
 @pytest.mark.parametrize("rank", [1, 7, 40])
 @pytest.mark.parametrize("iterations", [1, 2, 4])
-def test_products_and_qr_agree(
-    by_products: Callable[..., Tensor], values: Tensor, shape: tuple[int, int], rank: int, iterations: int
+def test_polynomial_and_qr_agree(
+    by_polynomial: Callable[..., Tensor], values: Tensor, shape: tuple[int, int], rank: int, iterations: int
 ) -> None:
     G = from_spectrum(*shape, values)
     expected = polar_lowrank(G, rank, iterations=iterations, seed=3)
-    P = by_products(G, rank, iterations=iterations, seed=3)
+    P = by_polynomial(G, rank, iterations=iterations, seed=3)
     torch.testing.assert_close(P, expected, rtol=0, atol=1e-5)
     assert float(singular_values(P)[0]) <= float(singular_values(expected)[0]) + 1e-4
 
 
-def test_products_near_the_cut(by_products: Callable[..., Tensor]) -> None:
+def test_polynomial_and_qr_agree_near_the_cut_off(by_polynomial: Callable[..., Tensor]) -> None:
     G = from_spectrum(40, 60, torch.cat([torch.ones(8), torch.full((20,), 5e-6)]))
-    torch.testing.assert_close(by_products(G, 28), polar_lowrank(G, 28), rtol=0, atol=1e-3)
+    torch.testing.assert_close(by_polynomial(G, 28), polar_lowrank(G, 28), rtol=0, atol=1e-3)
 
 
-def test_products_of_a_batch_and_what_is_not_finite(by_products: Callable[..., Tensor]) -> None:
+def test_polynomial_and_qr_agree_on_a_batch_with_a_nan(by_polynomial: Callable[..., Tensor]) -> None:
     G = gaussian(2, 3, 12, 20)
     G[0, 1, 2, 3] = torch.nan
-    P = by_products(G, 4, seed=9)
+    P = by_polynomial(G, 4, seed=9)
     torch.testing.assert_close(P, polar_lowrank(G, 4, seed=9), rtol=0, atol=1e-6, equal_nan=True)
     assert P[0, 1].isnan().all()
 
 
-def test_oversampling_and_share_are_not_by_products(by_products: Callable[..., Tensor]) -> None:
+def test_oversampling_and_share_do_not_take_the_polynomial(by_polynomial: Callable[..., Tensor]) -> None:
     G = gaussian(12, 20)
     for options in ({"oversample": 3}, {"share": 0.5}):
-        assert torch.equal(by_products(G, 4, **options), polar_lowrank(G, 4, **options))  # type: ignore[arg-type]
+        assert torch.equal(by_polynomial(G, 4, **options), polar_lowrank(G, 4, **options))  # type: ignore[arg-type]
 
 
-# -- an adaptive rank -------------------------------------------------------------------------------------------------
+# -- adaptive rank ---------------------------------------------------------------------------------------------------
 
 
 def kept(P: Tensor) -> int:
@@ -237,7 +235,7 @@ def test_share_never_keeps_more_than_the_rank() -> None:
 
 @law
 @given(seed=seeds, rank=st.integers(1, 12), oversample=st.integers(0, 4))
-def test_all_of_the_spectrum_is_no_limit(seed: int, rank: int, oversample: int) -> None:
+def test_a_share_of_one_keeps_the_whole_rank(seed: int, rank: int, oversample: int) -> None:
     G = from_spectrum(12, 20, decades(12, 40), seed=seed)
     plain = polar_lowrank(G, rank, oversample=oversample, seed=seed)
     assert torch.equal(polar_lowrank(G, rank, oversample=oversample, seed=seed, share=1), plain)
@@ -245,7 +243,7 @@ def test_all_of_the_spectrum_is_no_limit(seed: int, rank: int, oversample: int) 
 
 @law
 @given(seed=seeds, share=st.floats(0.05, 0.99))
-def test_share_is_kept_and_not_with_one_direction_less(seed: int, share: float) -> None:
+def test_the_kept_directions_hold_the_share_and_one_fewer_would_not(seed: int, share: float) -> None:
     G = from_spectrum(12, 20, SLOW[:12], seed=seed, dtype=torch.float64)
     energy = SLOW[:12].square().cumsum(0) / SLOW[:12].square().sum()
     count = kept(polar_lowrank(G, 12, share=share, seed=seed))
@@ -259,7 +257,7 @@ def test_share_is_scale_free(power: int) -> None:
     assert torch.equal(polar_lowrank(G * 2.0**power, 8, share=0.9), polar_lowrank(G, 8, share=0.9))
 
 
-def test_every_matrix_of_a_batch_has_a_rank_of_its_own() -> None:
+def test_share_sets_the_rank_of_each_matrix_of_a_batch() -> None:
     G = torch.stack([from_spectrum(12, 20, values) for values in (SLOW[:12], [1.0], [1.0, 1.0, 1.0], [0.0])])
     P = polar_lowrank(G, 6, share=0.9)
     assert [kept(each) for each in P] == [4, 1, 3, 0]
@@ -268,7 +266,7 @@ def test_every_matrix_of_a_batch_has_a_rank_of_its_own() -> None:
         torch.testing.assert_close(each, polar_lowrank(alone, 6, share=0.9), rtol=eps, atol=eps)
 
 
-def test_share_with_a_neighbour_that_is_not_finite() -> None:
+def test_share_is_not_affected_by_a_nan_in_another_matrix() -> None:
     G = torch.stack([from_spectrum(12, 20, SLOW[:12]), torch.full((12, 20), torch.nan)])
     P = polar_lowrank(G, 6, share=0.9)
     assert P[1].isnan().all()
@@ -276,7 +274,7 @@ def test_share_with_a_neighbour_that_is_not_finite() -> None:
 
 
 @pytest.mark.parametrize("share", [0, -0.5, 1.01, float("nan")])
-def test_share_out_of_range_is_named(share: float) -> None:
+def test_share_out_of_range_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match=rf"share must be in \(0, 1\], got {share}; None keeps"):
         polar_lowrank(torch.ones(4, 6), 2, share=share)
 
@@ -287,21 +285,10 @@ def test_share_must_be_a_number(share: object) -> None:
         polar_lowrank(torch.ones(4, 6), 2, share=share)  # type: ignore[arg-type]
 
 
-def test_a_sketch_that_is_given_is_the_one_that_is_used() -> None:
+def test_a_given_sketch_is_used() -> None:
     G = gaussian(7, 12)
     own = sketch_of(12, 4, 5, torch.device("cpu"))
     assert torch.equal(polar_lowrank(G, 4, sketch=own), polar_lowrank(G, 4, seed=5))
     assert torch.equal(polar_lowrank(G, 4, sketch=own, seed=9), polar_lowrank(G, 4, seed=5))
     with pytest.raises(ValueError, match=r"sketch must be of shape \(12, 4\), got \(4, 12\)"):
         polar_lowrank(G, 4, sketch=own.mT)
-
-
-def test_kept_sketches_are_those_of_their_step() -> None:
-    kept = sketches.Sketches()
-    moving, fixed = (sketches.SketchKey(3, "layer", fixed, 6, 2) for fixed in (False, True))
-    buffers = {key: kept._buffer(key, torch.device("cpu")) for key in (moving, fixed)}
-    for step in (0, 7, 2):
-        kept.draw(step)
-        assert torch.equal(buffers[moving], sketch_of(6, 2, sketches.sketch_seed(3, "layer", step), CPU))
-        assert torch.equal(buffers[fixed], sketch_of(6, 2, sketches.sketch_seed(3, "layer", None), CPU))
-        assert kept._page(moving, CPU) is buffers[moving]

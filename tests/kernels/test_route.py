@@ -1,20 +1,24 @@
-"""`explain` prints the route that `polar` follows: torch's own operations, as they are dispatched, are the witness."""
+"""`explain` prints the route that `polar` follows. The tests record torch's operations as they are dispatched."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spectra import decades as spread
+from spectra import distance, from_spectrum, rank, svd_cut
 from torch import Tensor
 from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import egalitarian as eg
 from egalitarian.kernels import Route, choose, decide, route
+from egalitarian.kernels.route import FAST_CUT
 from egalitarian.transforms import Polar
 
 FACTORISATIONS = {
@@ -22,10 +26,11 @@ FACTORISATIONS = {
     "_linalg_eigh": "eigh",
     "linalg_cholesky_ex": "cholesky",
 }
-CUDA = torch.device("cuda")
+
+CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
-class Witness(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
     """Lists the factorisations and products that torch runs: (name, dtype, dimensions, short side)."""
 
     def __init__(self) -> None:
@@ -51,11 +56,12 @@ def matrix(shape: tuple[int, ...], dtype: torch.dtype, decades: float, seed: int
     return (scales * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
 
 
-def check(found: Route, G: Tensor, witness: Witness) -> None:
-    """That what ran is what the route says."""
+def check(found: Route, G: Tensor, recorder: Recorder) -> None:
+    """Asserts that the recorded operations are those of the route."""
     count = G.shape[:-2].numel() if G.ndim > 2 else 1
-    svds, eighs, choleskys = witness.of("svd"), witness.of("eigh"), witness.of("cholesky")
-    products = {dtype for dtype, _, _ in witness.of("product")}
+    svds, eighs, choleskys = recorder.of("svd"), recorder.of("eigh"), recorder.of("cholesky")
+    products = {dtype for dtype, _, _ in recorder.of("product")}
+    assert {dimensions for _, dimensions, _ in choleskys} <= {2}, "a batched Cholesky has aborted inside MAGMA"
     if found.algorithm == "svd":
         assert svds == [(torch.float64, G.ndim, min(G.shape[-2:]))]
         assert not eighs
@@ -89,6 +95,7 @@ options = st.fixed_dictionaries(
         "floor": st.sampled_from([None, None, None, 1e-6]),
     }
 )
+
 shapes = st.tuples(
     st.sampled_from([(), (), (3,), (2, 2)]),
     st.sampled_from([1, 2, 7, 40, 63, 64, 70, 127, 128, 131]),
@@ -106,7 +113,7 @@ shapes = st.tuples(
     narrow=st.booleans(),
     large=st.booleans(),
 )
-def test_polar_does_what_explain_says(
+def test_polar_follows_the_route_that_explain_prints(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     asked: dict[str, Any],
@@ -134,9 +141,9 @@ def test_polar_does_what_explain_says(
             return
         assert eg.explain(G, **asked) == str(found)
         assert str(found).startswith(f"{found.algorithm}: ")
-        with Witness() as witness:
+        with Recorder() as recorder:
             P = eg.polar(G, **asked)
-        check(found, G, witness)
+        check(found, G, recorder)
         assert P.shape == G.shape
         assert P.dtype == G.dtype
     finally:
@@ -159,7 +166,7 @@ def test_the_rule_holds_on_every_device(
     device: torch.device | None,
     full_rate: bool,
 ) -> None:
-    """What must be true of any route, from its description alone."""
+    """Rules that any route must obey."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(route, "full_rate", lambda device: full_rate)
         try:
@@ -180,7 +187,7 @@ def test_the_rule_holds_on_every_device(
         assert found.algorithm != "polynomial"
 
 
-def test_a_tensor_that_cannot_be_read_takes_no_route_by_values() -> None:
+def test_a_traced_tensor_takes_a_route_that_reads_no_values() -> None:
     G = torch.randn(2, 130, 140)
     routes: list[Route] = []
 
@@ -198,13 +205,13 @@ def test_a_tensor_that_cannot_be_read_takes_no_route_by_values() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [("products", "polynomial"), ("inverses", "rational")])
 def test_an_old_name_of_a_method_is_an_error_that_names_the_new_one(old: Literal["svd"], new: str) -> None:
-    said = f"got '{old}'; it is now called '{new}'"
+    message = f"got '{old}'; it is now called '{new}'"
     for call in (
         lambda: eg.polar(torch.eye(3), method=old),
         lambda: eg.explain(torch.eye(3), method=old),
         lambda: Polar(method=old),
     ):
-        with pytest.raises(ValueError, match=re.escape(said)):
+        with pytest.raises(ValueError, match=re.escape(message)):
             call()
 
 
@@ -213,5 +220,162 @@ def test_a_route_is_decided_once_for_equal_tensors(monkeypatch: pytest.MonkeyPat
     for _ in range(5):
         eg.polar(torch.randn(6, 9))
     assert (route._remembered.cache_info().misses, route._remembered.cache_info().hits) == (1, 4)
-    with pytest.raises(TypeError, match="rtol must be"):  # True equals 1, and must not be taken for it
+    with pytest.raises(TypeError, match="rtol must be"):  # True equals 1, but must not take its route from the cache
         eg.polar(torch.randn(6, 9), rtol=True)
+
+
+# -- the documented rule ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)"),
+        (
+            {"precision": "fast"},
+            "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)",
+        ),
+        (
+            {"method": "polynomial"},
+            "polynomial: Gram matrix 6 x 6 in float64, quintics, sharp cut-off 1e-06 (as requested)",
+        ),
+        ({"rtol": 1e-9}, "svd: float64 SVD, cut-off 1e-09 (a Gram matrix does not resolve a cut-off below 5e-07)"),
+        ({"floor": 1e-6}, "eigh: Gram matrix 6 x 6 in float64 and its eigenvectors, cut-off 1e-06 (a floor needs"),
+    ],
+)
+def test_explain_names_algorithm_cut_off_and_reason(options: dict[str, object], expected: str) -> None:
+    assert eg.explain(torch.zeros(6, 9), **options).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rtol", "chosen"),
+    [
+        (torch.float64, 1e-12, "svd"),
+        (torch.float64, 1e-3, "svd"),
+        (torch.float32, 1e-6, "eigh"),
+        (torch.float32, 5e-7, "eigh"),
+        (torch.float32, 4e-7, "svd"),
+        (torch.float16, 1e-3, "eigh"),
+        (torch.bfloat16, 5e-3, "eigh"),
+    ],
+)
+def test_auto_follows_the_documented_rule(dtype: torch.dtype, rtol: float, chosen: str) -> None:
+    assert decide((20, 30), dtype, None, "auto", "exact", rtol).algorithm == chosen
+    G = from_spectrum(20, 30, spread(20, 100), dtype=dtype)
+    if rtol >= 5e-7 or chosen == "svd":
+        assert torch.equal(eg.polar(G, rtol=rtol), eg.polar(G, rtol=rtol, method=chosen))
+
+
+def test_auto_takes_the_svd_for_a_cut_off_that_a_gram_matrix_does_not_resolve() -> None:
+    G = torch.diag(torch.tensor([1.0, 0.5, 1e-8]))
+    P = eg.polar(G, rtol=1e-9)
+    assert torch.equal(P, eg.polar(G, method="svd", rtol=1e-9))
+    assert torch.equal(P, torch.eye(3))
+    assert rank(eg.polar(G)) == 2
+
+
+def test_fast_takes_the_rational_route_on_a_cpu_from_a_short_side_of_64() -> None:
+    def algorithm(short: int, rtol: float = 1e-6) -> str:
+        return decide((short, short), torch.float32, CPU, "auto", "fast", rtol, readable=True, float32=True).algorithm
+
+    assert (algorithm(63), algorithm(64), algorithm(4000)) == ("eigh", "rational", "rational")
+    assert (algorithm(100, FAST_CUT), algorithm(100, 1e-3)) == ("rational", "eigh")
+    text = eg.explain(torch.zeros(70, 90), precision="fast")
+    assert text.startswith("rational: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors if there")
+
+
+def on_cuda(dtype: torch.dtype, short: int, rtol: float | None = None, floor: float | None = None) -> str:
+    return decide((short, short), dtype, CUDA, "auto", "exact", rtol, floor, traced=True).algorithm
+
+
+def test_auto_takes_the_polynomial_on_a_gpu_unless_float64_is_slow_or_values_are_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for fast, large in ((True, "polynomial"), (False, "eigh")):
+        monkeypatch.setattr("egalitarian.kernels.route.full_rate", lambda device, fast=fast: fast)
+        assert {short: on_cuda(torch.float32, short) for short in (194, 4096)} == {194: "polynomial", 4096: large}
+    assert on_cuda(torch.float32, 9, rtol=0.1) == "eigh"
+    assert on_cuda(torch.float64, 9) == "svd"
+    assert on_cuda(torch.float32, 9, floor=1e-6) == "eigh"
+
+
+def test_large_matrices_take_cholesky_steps_but_never_as_a_batch() -> None:
+    """A batched Cholesky has aborted inside MAGMA on torch 2.11."""
+    large = decide((3, 1600, 1700), torch.float32, CUDA, "polynomial", "exact", traced=True)
+    assert (large.root, large.one_by_one) == ("cholesky", True)
+    assert route.root_for(1600, CUDA, None) == "cholesky"
+    assert route.root_for(1600, CUDA, None, batch=True) == "quintics"
+    assert route.root_for(1500, CUDA, None) == "quintics"
+
+
+@pytest.fixture
+def bfloat16_allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(route, "_is_full_under", lambda allowed: False)
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("bfloat16_allowed")
+def test_products_are_in_float64_where_torch_narrows_float32() -> None:
+    """As on a CPU with AMX, which may compute them in bfloat16."""
+    G = from_spectrum(130, 400, spread(130, 100))
+    exact = svd_cut(G, 1e-6)
+    for precision in ("exact", "fast"):
+        assert distance(eg.polar(G, precision=precision), exact) < 1e-6
+    assert eg.explain(G, precision="fast").startswith(
+        "eigh: Gram matrix 130 x 130 in float64 and its eigenvectors; cut-off 0.0003"
+    )
+
+
+def test_full_float32_products_are_recognised() -> None:
+    """Under `highest`, and under lower settings that the CPU does not use."""
+    assert route.float32_is_full()
+    assert route._is_full_under("ieee")
+
+
+# -- refused options -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "quick"}, "precision must be 'exact' or 'fast', got 'quick'"),
+        ({"precision": "fast", "method": "svd"}, "precision must be 'exact' for method 'svd'"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method 'polynomial' or precision 'fast'"),
+        ({"method": "polynomial", "floor": 1e-6}, "floor must be None for method 'polynomial' or precision 'fast'"),
+        ({"method": "polynomial", "rtol": 1e-8}, "rtol must be >= 5e-07 for method 'polynomial'"),
+        (
+            {"method": "rational"},
+            "precision must be 'fast' for method 'rational', got 'exact'; use method='eigh' or 'polynomial'",
+        ),
+        (
+            {"method": "rational", "precision": "fast", "rtol": 1e-2},
+            "rtol must be <= 0.0005 for method 'rational', got 0.01",
+        ),
+        (
+            {"method": "rational", "precision": "fast", "floor": 1e-6},
+            "floor must be None for method 'polynomial' or precision 'fast'",
+        ),
+    ],
+)
+def test_conflicting_options_are_refused(options: dict[str, object], message: str) -> None:
+    for call in (lambda: eg.polar(torch.eye(60), **options), lambda: Polar(**options)):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call()
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="'newton'"):
+        eg.polar(torch.eye(2), method="newton")
+
+
+@pytest.mark.parametrize("rtol", [0.0, 1e-8, 4.9e-7])
+def test_eigh_refuses_a_cut_off_that_it_does_not_resolve(rtol: float) -> None:
+    with pytest.raises(ValueError, match=f"got {rtol:g}"):
+        eg.polar(torch.eye(2), method="eigh", rtol=rtol)
+
+
+def test_eigh_refuses_the_default_cut_off_of_float64() -> None:
+    with pytest.raises(ValueError, match="1e-12"):
+        eg.polar(torch.eye(2, dtype=torch.float64), method="eigh")

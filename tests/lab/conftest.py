@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pictures import write_cifar, write_mnist
 
-from egalitarian.lab.problems.tasks import images
+from egalitarian.lab.problems import image_tasks
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     mnist, cifar = write_mnist(folder), write_cifar(folder)
     monkeypatch.setenv("EGALITARIAN_DATA", str(folder))
-    monkeypatch.setattr(images, "mnist", partial(images.mnist, dataset=mnist))
-    monkeypatch.setattr(images, "cifar10", partial(images.cifar10, dataset=cifar))
-    monkeypatch.setattr(images, "cifar10_test", partial(images.cifar10_test, dataset=cifar))
+    monkeypatch.setattr(image_tasks, "mnist", partial(image_tasks.mnist, dataset=mnist))
+    monkeypatch.setattr(image_tasks, "cifar10", partial(image_tasks.cifar10, dataset=cifar))
+    monkeypatch.setattr(image_tasks, "cifar10_test", partial(image_tasks.cifar10_test, dataset=cifar))
     return folder

@@ -1,4 +1,4 @@
-"""Algorithm 1's switch-off, one plan or a stack of them."""
+"""The switch-off of Algorithm 1: for a plan as a whole, or for each element of a stack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toy import batch, network, same, train
 import egalitarian as eg
 
 
-def watched(until: eg.Until, metrics: list[float]) -> list[bool]:
+def observed(until: eg.Until, metrics: list[float]) -> list[bool]:
     model = network()
     with eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=until) as egd:
         return [bool(egd.observe(metric)) for metric in metrics]
@@ -34,16 +34,16 @@ def watched(until: eg.Until, metrics: list[float]) -> list[bool]:
         ),
     ],
 )
-def test_when_it_switches(until: eg.Until, metrics: list[float], active: list[bool]) -> None:
-    assert watched(until, metrics) == active
+def test_metrics_switch_egd_off_and_on(until: eg.Until, metrics: list[float], active: list[bool]) -> None:
+    assert observed(until, metrics) == active
 
 
 def test_a_float32_metric_at_the_threshold_is_not_beyond_it() -> None:
-    """0.85 in float32 is a little more than 0.85 in float64."""
-    assert watched(eg.Until(0.85), [torch.tensor(0.85)]) == [True]  # type: ignore[list-item]
+    """0.85 in float32 is slightly more than 0.85 in float64."""
+    assert observed(eg.Until(0.85), [torch.tensor(0.85)]) == [True]  # type: ignore[list-item]
 
 
-def test_after_the_switch_off_the_trajectory_is_the_bare_optimizers() -> None:
+def test_after_the_switch_off_steps_are_those_of_the_bare_optimizer() -> None:
     model, bare_model = network(), network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     bare = torch.optim.AdamW(bare_model.parameters(), lr=0.01)
@@ -58,45 +58,6 @@ def test_after_the_switch_off_the_trajectory_is_the_bare_optimizers() -> None:
     assert not same(model, bare_model)
 
 
-def test_decay_before_stays_on_after_a_switch_off() -> None:
-    model, bare_model = network(), network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    egd = eg.attach(optimizer, model, decay_before=0.3)
-    egd.off()
-    taken = [entry.parameter for entry in eg.matrices(bare_model).taken]
-    rest = [p for p in bare_model.parameters() if all(p is not each for each in taken)]
-    bare = torch.optim.SGD([{"params": taken, "weight_decay": 0.3}, {"params": rest}], lr=0.1)
-    train(model, optimizer, 3)
-    train(bare_model, bare, 3)
-    assert same(model, bare_model)
-
-
-def test_switching_by_hand_and_taking_off() -> None:
-    model, bare_model = network(), network()
-    optimizer, bare = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(bare_model.parameters(), lr=0.1)
-    egd = eg.attach(optimizer, model)
-    egd.off()
-    assert egd.active is False
-    assert "active=False" in repr(egd)
-    egd.on()
-    assert egd.active is True
-    assert "active=True" in repr(egd)
-    egd.remove()
-    egd.remove()
-    train(model, optimizer, 2)
-    train(bare_model, bare, 2)
-    assert same(model, bare_model)
-    eg.attach(optimizer, model)  # the way is free again
-
-
-def test_a_with_block_takes_it_off_even_after_an_error() -> None:
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(KeyError), eg.attach(optimizer, model):
-        raise KeyError
-    eg.attach(optimizer, model)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -107,7 +68,7 @@ def test_a_with_block_takes_it_off_even_after_an_error() -> None:
         ({"threshold": 0.9, "resume": True, "margin": -1.0}, "margin must be a number >= 0, got -1.0"),
     ],
 )
-def test_bad_rules(options: dict[str, Any], message: str) -> None:
+def test_rules_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         eg.Until(**options)
 
@@ -117,7 +78,7 @@ def test_a_margin_without_resume_warns() -> None:
         eg.Until(0.9, margin=0.1)
 
 
-def test_bad_metrics() -> None:
+def test_metrics_and_masks_that_do_not_fit_are_refused() -> None:
     model = network()
     egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.9))
     for metric, message in ((float("nan"), "got nan"), ([0.1, 0.2], "a number, got shape")):
@@ -130,7 +91,23 @@ def test_bad_metrics() -> None:
         eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model).observe(0.5)
 
 
-# -- stacks -----------------------------------------------------------------------------------------------------------
+def test_a_percentage_against_a_fraction_warns() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.95))
+    with pytest.warns(UserWarning, match=r"metric 12 is above 1, but Until's threshold is 0\.95: .*the same scale"):
+        egd.observe(12.0)
+    egd.observe(1.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_large_metrics_do_not_warn_where_the_threshold_is_no_fraction() -> None:
+    for until, metric in ((eg.Until(95), 96.0), (eg.Until(0.1, mode="min"), 3.0), (eg.Until(-1.0), 2.0)):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=until).observe(metric)
+
+
+# -- stacks ------------------------------------------------------------------------------------------------------------
+
 
 SEEDS = 3
 
@@ -145,7 +122,7 @@ def plan_of(parameters: dict[str, nn.Parameter]) -> eg.Plan:
 
 
 def stacked_train(weights: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, steps: int, start: int = 0) -> None:
-    """Every element of the stack is the small network, on the batch of its step."""
+    """Trains every element of the stack, which is a small network, on the same batches."""
     model = network()
 
     def loss(single: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -167,8 +144,8 @@ CHAINS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
-def test_an_element_of_a_stack_is_what_it_would_be_alone(chain: Any) -> None:
-    """Each has its own switch-off and switch-on; the sketch is the same whatever the company."""
+def test_an_element_of_a_stack_trains_as_it_would_alone(chain: Any) -> None:
+    """Each switches off and on by itself, and its sketch does not depend on the others."""
     until = eg.Until(0.5, resume=True)
     metrics = torch.tensor([[0.1, 0.9, 0.1], [0.1, 0.9, 0.9], [0.1, 0.1, 0.9], [0.9, 0.1, 0.9]])
     together = stacked(list(range(SEEDS)))
@@ -192,7 +169,7 @@ def test_an_element_of_a_stack_is_what_it_would_be_alone(chain: Any) -> None:
             torch.testing.assert_close(together[name][seed], parameter, rtol=1e-4, atol=1e-5)
 
 
-def test_masks_switch_elements() -> None:
+def test_a_mask_switches_single_elements() -> None:
     weights = stacked([0, 1, 2])
     optimizer = torch.optim.SGD(weights.values(), lr=1.0)
     egd = eg.attach(optimizer, plan_of(weights))
@@ -208,7 +185,7 @@ def test_masks_switch_elements() -> None:
     assert not egd.active.any()
 
 
-def test_a_stack_wants_as_many_metrics() -> None:
+def test_a_stack_needs_one_metric_per_element() -> None:
     weights = stacked([0, 1, 2])
     egd = eg.attach(torch.optim.SGD(weights.values(), lr=1.0), plan_of(weights), until=eg.Until(0.5))
     for metric in (0.9, [0.9], [0.9, 0.9]):
@@ -219,14 +196,14 @@ def test_a_stack_wants_as_many_metrics() -> None:
     assert egd.observe([0.1, 0.9, 0.2]).tolist() == [True, False, True]
 
 
-def test_the_returned_switch_is_a_copy() -> None:
+def test_active_returns_a_copy() -> None:
     weights = stacked([0, 1])
     egd = eg.attach(torch.optim.SGD(weights.values(), lr=1.0), plan_of(weights))
     egd.active.zero_()
     assert egd.active.all()
 
 
-def test_a_stack_saves_and_resumes() -> None:
+def test_a_stack_resumes_bitwise() -> None:
     def begin() -> tuple[dict[str, nn.Parameter], torch.optim.Optimizer, eg.Attachment]:
         weights = stacked([0, 1])
         optimizer = torch.optim.SGD(weights.values(), lr=0.1)
@@ -238,36 +215,36 @@ def test_a_stack_saves_and_resumes() -> None:
     egd.observe([0.1, 0.9])
     stacked_train(weights, optimizer, 1, start=2)
     saved = egd.state_dict()
-    twins, twins_optimizer, twins_egd = begin()
+    twins, twin_optimizer, twin_egd = begin()
     with torch.no_grad():
         for name, parameter in twins.items():
             parameter.copy_(weights[name])
-    twins_egd.load_state_dict(saved)
-    assert twins_egd.active.tolist() == [True, False]
+    twin_egd.load_state_dict(saved)
+    assert twin_egd.active.tolist() == [True, False]
     stacked_train(weights, optimizer, 2, start=3)
-    stacked_train(twins, twins_optimizer, 2, start=3)
+    stacked_train(twins, twin_optimizer, 2, start=3)
     assert all(torch.equal(weights[name], twins[name]) for name in weights)
 
 
-def test_a_nan_in_one_element_leaves_the_others_as_they_would_be() -> None:
+def test_a_nan_in_one_element_does_not_affect_the_others() -> None:
     chain = [eg.GrokfastEMA(), eg.Polar()]
     results = []
-    for poison in (False, True):
+    for with_nan in (False, True):
         weights = stacked([0, 1])
         egd = eg.attach(torch.optim.SGD(weights.values(), lr=0.1), plan_of(weights), chain)
         for parameter in weights.values():
             parameter.grad = torch.ones_like(parameter)
             parameter.grad[0].uniform_(generator=torch.Generator().manual_seed(0))
-        if poison:
+        if with_nan:
             weights["0.weight"].grad[1, 0, 0] = float("nan")
         egd.optimizer.step()
         results.append((weights["0.weight"].detach()[0], egd.state_dict()["tensors"]["0.weight"]["0.mean"]))
     assert torch.equal(results[0][0], results[1][0])
     assert torch.equal(results[0][1][0], results[1][1][0])
-    assert not results[1][1][1].any()  # the NaN has not entered the memory
+    assert not results[1][1][1].any(), "the NaN must not enter the memory"
 
 
-def test_elementwise_transforms_need_the_stack_axis_everywhere() -> None:
+def test_filters_need_the_stack_axis_in_every_parameter() -> None:
     weights = {"w": nn.Parameter(torch.zeros(3, 4, 2)), "temperature": nn.Parameter(torch.zeros(1))}
     plan = eg.matrices(weights, include="w", stack="w")
     with pytest.raises(ValueError, match=r"leading axis of 3 in every parameter, got 'temperature' of shape \(1,\)"):
@@ -275,7 +252,7 @@ def test_elementwise_transforms_need_the_stack_axis_everywhere() -> None:
     eg.attach(torch.optim.SGD(weights.values(), lr=0.1), plan, eg.GrokfastEMA(plan=plan))
 
 
-def test_experts_beside_plain_layers_switch_as_one() -> None:
+def test_experts_and_plain_layers_switch_together() -> None:
     weights = {"experts": nn.Parameter(torch.zeros(3, 4, 2)), "plain": nn.Parameter(torch.zeros(4, 2))}
     plan = eg.matrices(weights, include="*", stack="experts")
     egd = eg.attach(torch.optim.SGD(weights.values(), lr=1.0), plan, until=eg.Until(0.5))
@@ -287,18 +264,3 @@ def test_experts_beside_plain_layers_switch_as_one() -> None:
     for values in (*torch.linalg.svdvals(weights["experts"].detach()), torch.linalg.svdvals(weights["plain"].detach())):
         torch.testing.assert_close(values, torch.ones(2))
     assert egd.observe(0.9) is False
-
-
-def test_a_percentage_against_a_fraction_is_told() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.95))
-    with pytest.warns(UserWarning, match=r"metric 12 is above 1, but Until's threshold is 0\.95: .*the same scale"):
-        egd.observe(12.0)
-    egd.observe(1.0)
-
-
-@pytest.mark.filterwarnings("error")
-def test_metrics_that_may_be_large_are_taken_as_they_are() -> None:
-    for until, metric in ((eg.Until(95), 96.0), (eg.Until(0.1, mode="min"), 3.0), (eg.Until(-1.0), 2.0)):
-        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=until).observe(metric)

@@ -1,4 +1,4 @@
-"""One verdict of every kind."""
+"""Verdicts on the cells of the paper: one of every kind."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from report_records import write_run
+from report_records import write_accuracies, write_run
 from rich.console import Console
 
-from egalitarian.lab.analysis.counts import Count
-from egalitarian.lab.analysis.gather import Summary, gather
-from egalitarian.lab.analysis.judging import anchor, excused, judge_reached, place
-from egalitarian.lab.analysis.statistics import Estimate, estimate
-from egalitarian.lab.analysis.verdicts import Verdict, check, in_words, tally
+from egalitarian.lab.analysis import Verdict, check, estimate, gather, in_words, tally
+from egalitarian.lab.analysis.judging import excuse, judge_reached
 from egalitarian.lab.config import catalog
-from egalitarian.lab.console.reports import say_verdicts
-from egalitarian.lab.runs.store import Store
+from egalitarian.lab.console.reports import print_verdicts
+from egalitarian.lab.runs import Store
 
 NINE = [f"{kind}-{p}" for kind in ("addition", "multiplication") for p in (79, 97, 127)] + [
     "parity-2",
@@ -74,73 +71,22 @@ def test_a_verdict_of_each_kind(verdicts: list[Verdict], experiment: str, method
     assert (found.kind, found.verdict) == (kind, words)
 
 
-def test_a_row_says_paper_median_spread_n_and_passed(verdicts: list[Verdict]) -> None:
+def test_a_row_has_paper_median_spread_n_and_passed(verdicts: list[Verdict]) -> None:
     found = cell(verdicts, "addition-97", "egd")
     assert (found.table, found.paper, found.ours, found.spread) == ("Table 2", "116", "120", "110–130")
     assert (found.n, found.passed, found.aside) == (3, 3, False)
 
 
-def test_known_not_to_reproduce_points_to_the_errata(store: Store) -> None:
+def test_a_known_cell_points_to_the_errata(store: Store) -> None:
     runs = gather(store).of("addition-97", "egd-rsvd-128")
     erratum = "Rank 128, and why: it differs"
-    kind, words = excused(judge_reached(139, estimate(runs)), erratum)
+    kind, words = excuse(judge_reached(139, estimate(runs)), erratum)
     assert kind == "known"
     assert words.startswith("known: see docs/errata.md#rank-128-and-why-it-differs (outside: 7.3 % below")
-    assert excused(judge_reached(155, estimate(runs)), erratum) == ("inside", "inside the spread")
+    assert excuse(judge_reached(155, estimate(runs)), erratum) == ("inside", "inside the spread")
 
 
-def seeds(*crossings: int | None, bound: int = 12_000) -> Estimate:
-    said = ["not passed" if crossed is None else "passed" for crossed in crossings]
-    runs = [
-        Summary("parity-4", "sgd", seed, "id", state, crossed, bound, bound, None, None, None, None)  # type: ignore[arg-type]
-        for seed, (crossed, state) in enumerate(zip(crossings, said, strict=True))
-    ]
-    return estimate(runs)
-
-
-@pytest.mark.parametrize(
-    ("crossings", "kind", "words"),
-    [
-        ((None, None, None), "inside", "inside the spread"),
-        ((10, None, None), "inside", "inside the spread, though 1 of 3 seeds pass"),
-        ((10, 20, None, None), "inside", "inside the spread, though 2 of 4 seeds pass"),
-        ((10, 20, None), "outside", "outside: 2 of 3 seeds pass"),
-        ((46, 52, 51, 175, 214, 2715, None, None), "outside", "outside: 6 of 8 seeds pass"),
-    ],
-)
-def test_never_is_inside_only_where_half_of_the_seeds_or_more_do_not_pass(
-    crossings: tuple[int | None, ...], kind: str, words: str
-) -> None:
-    assert judge_reached("never", seeds(*crossings)) == (kind, words)
-
-
-@pytest.mark.parametrize(
-    ("paper", "kind", "words"),
-    [
-        (293, "inside", "inside the spread"),
-        (385, "inside", "inside the spread"),
-        (200, "outside", "outside: 32 % below the spread [293, > 12000]"),
-        (
-            5273,
-            "undecided",
-            "undecided: above every seed that passed (at most 385), and 1 of 4 did not pass within 12000 epochs",
-        ),
-    ],
-)
-def test_above_all_seeds_that_passed_is_undecided_while_others_did_not(paper: int, kind: str, words: str) -> None:
-    found = seeds(293, 352, 385, None)
-    judged = judge_reached(paper, found)
-    assert judged == (kind, words)
-    assert excused(judged, "x")[0] == kind.replace("outside", "known")
-
-
-def test_where_no_seed_passes_a_number_is_outside_up_to_the_budget_and_undecided_beyond() -> None:
-    words = "none of 3 seeds passes within 400 epochs"
-    for paper, kind in ((116, "outside"), (400, "outside"), (5392, "undecided")):
-        assert judge_reached(paper, seeds(None, None, None, bound=400)) == (kind, f"{kind}: {words}")
-
-
-def test_one_run_per_cell_excuses_only_a_never_beside_seeds_that_pass() -> None:
+def test_one_run_per_cell_excuses_only_a_never_where_seeds_pass() -> None:
     for name in catalog.names():
         for claim in catalog.load(name).claims.values():
             assert claim.erratum != "One run per cell" or claim.epochs == "never"
@@ -151,20 +97,6 @@ def test_every_erratum_is_a_heading_of_the_errata() -> None:
     for name in catalog.names():
         for claim in catalog.load(name).claims.values():
             assert not claim.erratum or f"### {claim.erratum}\n" in page
-
-
-@pytest.mark.parametrize(
-    ("paper", "low", "high", "words"),
-    [
-        (100, Count(100), Count(200), "inside the spread"),
-        (200, Count(100), Count(200), "inside the spread"),
-        (50, Count(100), Count(200), "outside: 50 % below the spread [100, 200]"),
-        (500, Count(100), Count(200), "outside: 150 % above the spread [100, 200]"),
-        (5715, Count(5737), Count(6116), "outside: 0.38 % below the spread [5737, 6116]"),
-    ],
-)
-def test_the_place_of_a_value(paper: float, low: Count, high: Count, words: str) -> None:
-    assert place(paper, low, high) == (words.partition(":")[0].partition(" ")[0], words)
 
 
 def test_wall_clock_cells_are_of_other_hardware(verdicts: list[Verdict]) -> None:
@@ -215,7 +147,7 @@ def test_the_text_read_literally_is_judged_apart_and_only_where_it_was_run(tmp_p
     assert "text read literally" in in_words(everything)
 
 
-def test_an_experiment_without_claims_is_said_to_have_none_and_where_its_runs_are_shown(tmp_path: Path) -> None:
+def test_an_experiment_without_claims_is_a_remark_with_the_command_for_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         'extends = "_parity"\ntitle = "Two of twenty"\n[task]\nbits = 20\nsecret_bits = 2\n[model]\nwidth = 8\n'
@@ -226,7 +158,7 @@ def test_an_experiment_without_claims_is_said_to_have_none_and_where_its_runs_ar
     assert remark.startswith("mine (Two of twenty) has no claims of the paper")
     assert "`egalitarian report`" in remark
     out = io.StringIO()
-    say_verdicts(Console(file=out, width=200), checked)
+    print_verdicts(Console(file=out, width=200), checked)
     assert out.getvalue() == f"{remark}.\n", "no empty table"
 
 
@@ -235,7 +167,7 @@ def test_the_verdicts_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
     for method in ("sgd", "egd", "row-norm"):
         write_run(store, "addition-97", method, 0)
     out = io.StringIO()
-    say_verdicts(Console(file=out, width=80), check(store))
+    print_verdicts(Console(file=out, width=80), check(store))
     assert "egd-rsvd-best-rank" in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
@@ -251,7 +183,7 @@ def test_a_run_that_is_not_begun_is_no_seed_and_is_remarked_on(tmp_path: Path) -
     )
 
 
-def test_what_cannot_be_read_is_told_with_the_verdicts(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
     store = Store(tmp_path)
     stored = write_run(store, "addition-97", "egd", 0, 20)
     (stored.folder / "records.jsonl").write_bytes(b"")
@@ -260,12 +192,28 @@ def test_what_cannot_be_read_is_told_with_the_verdicts(tmp_path: Path) -> None:
     assert next(one for one in found.verdicts if one.method == "egd").kind == "not run"
 
 
-def test_headings_become_anchors() -> None:
-    assert anchor("Sparse parity, k = 4: row norm") == "sparse-parity-k--4-row-norm"
-
-
 def test_in_words_counts_what_can_be_compared(verdicts: list[Verdict]) -> None:
     words = in_words(verdicts)
     assert "2 inside" in words
     assert words.endswith("wall-clock cells are of other hardware")
     assert in_words([]) == "none asked for"
+
+
+def test_steps_final_accuracies_and_means_are_judged(tmp_path: Path) -> None:
+    store = write_accuracies(Store(tmp_path))
+
+    def cell(method: str, measure: str) -> Verdict:
+        return next(one for one in verdicts if (one.method, one.measure) == (method, measure))
+
+    verdicts = [one for one in check(store).verdicts if one.experiment in ("mnist", "cifar-shuffle-3")]
+    assert (cell("egd", "steps").kind, cell("egd", "steps").ours, cell("egd", "steps").spread) == (
+        "inside",
+        "800",
+        "700–900",
+    )
+    assert cell("egd", "ms per step").kind == "other hardware"
+    assert cell("egd", "final accuracy").kind == "too few seeds"
+    assert cell("egd-rsvd-4", "final accuracy").kind == "not run"
+    assert (cell("adam", "mean accuracy").kind, cell("adam", "mean accuracy").paper) == ("inside", "24.7")
+    assert cell("adam-egd", "mean accuracy").verdict == "outside: 4.0 points below the spread [60.0, 60.0]"
+    assert cell("radam", "mean accuracy").verdict == "inside the spread; 1 of 3 seeds diverged"

@@ -1,27 +1,36 @@
-"""`egalitarian bench`: it runs, its files are complete, its errors and ratios are what they say. No speed is asserted."""
+"""`egalitarian bench`: it runs, its files are complete, its errors and ratios are right. No speed is asserted."""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
-from small import CPU, groks, small, together
+from small import CPU, groks, parameters, same, small, together
 
-from egalitarian.lab.bench import experiments, gpt, kernels, loop, measured, steps, timing
-from egalitarian.lab.bench.measured import THEMES, chosen, measure_theme
-from egalitarian.lab.bench.theme import Row, Setup, figures
-from egalitarian.lab.config import catalog
+from egalitarian.lab.bench import (
+    STEPS,
+    THEMES,
+    BenchRow,
+    Setup,
+    Theme,
+    chosen,
+    experiments,
+    kernels,
+    measure_theme,
+    optimizers,
+    steps,
+    timing,
+)
+from egalitarian.lab.bench.theme import figures
+from egalitarian.lab.config import PolarSettings, Run, catalog
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Polar, Run
 from egalitarian.lab.console.cli import main
-from egalitarian.lab.runs.progress import Stop
-from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweep import sweep
-from egalitarian.lab.training.capture import Eager
-from egalitarian.lab.training.stepper import Stepper
+from egalitarian.lab.runs import Stop, Store, sweep
+from egalitarian.lab.training import AccuracyMeter, Eager, Ensemble, Stepper, train
 
 QUICK = Setup(CPU, quick=True)
 
@@ -47,8 +56,8 @@ def test_every_theme_leaves_a_table_numbers_and_a_picture(written: Path, theme: 
     assert re.fullmatch(rf"{theme}_[a-z0-9-]+_\d{{4}}-\d\d-\d\d_quick", table.stem)
     assert picture.stat().st_size > 5000
     text = table.read_text()
-    for said in (where["hardware"], f"torch {torch.__version__}", "1 thread,", where["when"][:10], "--quick", picture.name):
-        assert said in text
+    for part in (where["hardware"], f"torch {torch.__version__}", "1 thread,", where["when"][:10], "--quick", picture.name):
+        assert part in text
     assert (where["threads"], whole["quick"], whole["complete"]) == (1, True, True)
     assert text.count("\n| ") == len(whole["rows"]) + 1
     assert all(row["n"] >= 1 for row in whole["rows"] if row["note"] != "not installed")
@@ -67,29 +76,31 @@ def test_ratios_are_those_of_the_numbers_in_the_file(written: Path, theme: str, 
 
 
 def test_a_ratio_in_a_graph_is_to_the_baseline_in_one_where_there_is_one() -> None:
-    def table(theme: measured.Theme, graph_ms: float | None) -> dict:
-        base = Row("g", theme.baseline, 3, {"ms": 8.0, "graph_ms": graph_ms})
-        return theme.table([base, Row("g", "mine", 3, {"ms": 4.0, "graph_ms": 1.0}), Row("h", "mine", 3, {"ms": 4.0})])[1]
+    def table(theme: Theme, graph_ms: float | None) -> dict:
+        base = BenchRow("g", theme.baseline, 3, {"ms": 8.0, "graph_ms": graph_ms})
+        return theme.table(
+            [base, BenchRow("g", "mine", 3, {"ms": 4.0, "graph_ms": 1.0}), BenchRow("h", "mine", 3, {"ms": 4.0})]
+        )[1]
 
     assert (table(kernels.THEME, None)["ratio"], table(kernels.THEME, None)["graph_ratio"]) == (2.0, 8.0)
     assert (table(steps.THEME, 2.0)["ratio"], table(steps.THEME, 2.0)["graph_ratio"]) == (0.5, 0.5)
-    assert steps.THEME.table([Row("h", "mine", 3, {"ms": 4.0})])[0]["ratio"] is None
+    assert steps.THEME.table([BenchRow("h", "mine", 3, {"ms": 4.0})])[0]["ratio"] is None
 
 
-def test_the_kernels_theme_has_every_way_with_its_error(written: Path) -> None:
+def test_the_kernels_theme_has_every_method_with_its_error(written: Path) -> None:
     rows = {row["method"]: row for row in numbers(written, "kernels")["rows"] if row["group"] == "24 x 64"}
-    ways = {
+    methods = {
         "svd, exact",
         "eigh, exact",
         "eigh, fast",
-        "products, exact",
-        "products, fast",
-        "inverses, fast",
+        "polynomial, exact",
+        "polynomial, fast",
+        "rational, fast",
         "row norm",
         "Muon's iteration",
     }
-    assert ways | {kernels.BASELINE, "randomized, rank 12"} == set(rows)
-    for method in ("svd, exact", "eigh, exact", "products, exact"):
+    assert methods | {kernels.BASELINE, "randomized, rank 12"} == set(rows)
+    for method in ("svd, exact", "eigh, exact", "polynomial, exact"):
         assert rows[method]["error_1e3"] < 1e-6
         assert rows[method]["error_1e4"] < 1e-6
     assert 1e-7 < rows[kernels.BASELINE]["error_1e3"] < rows[kernels.BASELINE]["error_1e4"] < 1e-2
@@ -106,7 +117,7 @@ def test_an_error_is_the_distance_over_the_root_of_the_rank() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (9, 6), (3, 5, 5)])
-def test_the_matrices_have_the_condition_they_are_said_to_have(shape: tuple[int, ...]) -> None:
+def test_the_matrices_have_their_condition_number(shape: tuple[int, ...]) -> None:
     G = kernels.matrix(shape, 1e3, CPU)
     S = torch.linalg.svdvals(G.double())
     assert G.shape == shape
@@ -117,11 +128,11 @@ def test_the_matrices_have_the_condition_they_are_said_to_have(shape: tuple[int,
     assert kernels.distance(kernels.authors(G), P) < 1e-3
 
 
-def test_products_are_left_out_where_they_take_minutes() -> None:
-    assert "products, exact" in kernels.kernels((194, 512), cuda=False)
-    assert "products, exact" not in kernels.kernels((1024, 1024), cuda=False)
-    assert "products, exact" in kernels.kernels((1024, 1024), cuda=True)
-    assert "inverses, fast" not in kernels.kernels((194, 512), cuda=True)
+def test_the_polynomial_is_left_out_where_it_takes_minutes() -> None:
+    assert "polynomial, exact" in kernels.kernels((194, 512), cuda=False)
+    assert "polynomial, exact" not in kernels.kernels((1024, 1024), cuda=False)
+    assert "polynomial, exact" in kernels.kernels((1024, 1024), cuda=True)
+    assert "rational, fast" not in kernels.kernels((194, 512), cuda=True)
     assert [name for name in kernels.kernels((100, 100), cuda=True) if "rank" in name] == ["randomized, rank 64"]
 
 
@@ -142,23 +153,23 @@ def test_the_steps_are_of_the_papers_networks_and_of_a_gpt(written: Path) -> Non
     groups = list(dict.fromkeys(row["group"] for row in rows))
     assert groups[:4] == ["addition-97, 1 seed", "addition-97, 2 seeds", "parity-3, 1 seed", "parity-3, 2 seeds"]
     listed = {row["method"].split()[0]: row for row in rows if row["group"] == groups[-1]}
-    assert set(gpt.PEERS) <= set(listed)
-    for package in gpt.PEERS:
-        assert gpt.installed(package) or listed[package]["note"] == "not installed"
+    assert set(optimizers.PEERS) <= set(listed)
+    for package in optimizers.PEERS:
+        assert optimizers.installed(package) or listed[package]["note"] == "not installed"
     methods = dict(steps.methods(catalog.load("addition-97")))
     assert "randomized, rank 128" in methods
     assert "randomized, rank 40" in dict(steps.methods(catalog.load("parity-3")))
-    assert methods["EGD fast"].transform == (Polar(precision="fast"),)
+    assert methods["EGD fast"].transform == (PolarSettings(precision="fast"),)
 
 
 def test_a_gpt_has_the_matrices_it_has() -> None:
-    weights = gpt.matrices(2, 8, CPU)
+    weights = optimizers.gpt_matrices(2, 8, CPU)
     assert sum(weight.numel() for weight in weights.values()) == 2 * 12 * 8 * 8  # 12 layers of 768: 85 of the 124 million
     assert all(weight.grad is not None and weight.grad.shape == weight.shape for weight in weights.values())
 
 
 def test_every_turn_of_a_gpt_sees_the_same_gradients() -> None:
-    _, works = gpt.works(QUICK, "bare")
+    _, works = optimizers.gpt_works(QUICK, "bare")
     plan = next(work for work in works if work.name == "equalize_ alone, exact").run.args[0]
     before = [entry.parameter.grad.clone() for entry in plan.entries]
     for work in works:
@@ -167,40 +178,59 @@ def test_every_turn_of_a_gpt_sees_the_same_gradients() -> None:
         assert all(torch.equal(entry.parameter.grad, grad) for entry, grad in zip(plan.entries, before, strict=True))
 
 
-@pytest.mark.parametrize("package", gpt.PEERS)
+@pytest.mark.parametrize("package", optimizers.PEERS)
 def test_a_peer_that_cannot_be_built_is_a_note(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpt, "installed", lambda name: name == package)
-    rows = {row.method.split()[0]: row for row in steps.timed(gpt.works(QUICK, "bare")[1], QUICK, "gpt")}
+    monkeypatch.setattr(optimizers, "installed", lambda name: name == package)
+    rows = {row.method.split()[0]: row for row in steps.timed(optimizers.gpt_works(QUICK, "bare")[1], QUICK, "gpt")}
     assert rows[package].numbers["ms"] is not None or rows[package].note.startswith("failed: ")
     assert rows["torch.optim.Muon"].numbers["ms"] is not None
 
 
-def test_the_loop_trains_as_the_lab_does(tmp_path: Path) -> None:
-    experiment = groks()
-    seeds = (6, 7, 0)
-    ensemble, stepper = together(experiment, "egd", seeds)
-    trained = loop.train_to(0.9, ensemble, stepper, Eager, 40)
-    assert trained.epochs == max(epoch for epoch in trained.crossed if epoch is not None) + 1
-    stop = Stop.of(experiment, "egd", epochs=40)
-    stored = sweep(experiment, "egd", seeds, Store(tmp_path), CPU, stop=stop)
-    assert trained.crossed == [run.crossed for run in stored]
-    assert all(half <= whole for half, whole in zip(trained.half, trained.crossed, strict=True) if half is not None)
+@pytest.mark.parametrize("method", ["egd", "sgd"])
+def test_the_benchmark_trains_as_the_lab_does(tmp_path: Path, method: str) -> None:
+    experiment = groks() if method == "egd" else small("addition-97", "measure.threshold=0.05")
+    trained = experiments.train_until_passed(experiment, experiment.method(method), 3, Eager, 40, QUICK, "")
+    ends = [outcome.crossed for outcome in trained.outcomes]
+    assert trained.epochs == (40 if None in ends else max(epoch for epoch in ends if epoch is not None) + 1)
+    stop = Stop.of(experiment, method, epochs=40)
+    stored = sweep(experiment, method, range(3), Store(tmp_path), CPU, stop=stop)
+    assert ends == [run.crossed for run in stored]
+    assert all(half.crossed is None or half.crossed <= trained.epochs for half in trained.halves)
 
 
-def test_the_loop_ends_with_its_budget() -> None:
-    ensemble, stepper = together(small(), "sgd", (0, 1))
-    trained = loop.train_to(0.95, ensemble, stepper, Eager, 2)
-    assert (trained.crossed, trained.epochs) == ([None, None], 2)
+def test_the_benchmark_measures_test_accuracy_alone() -> None:
+    ensemble, stepper = together(groks(), "egd", (6, 7))
+    whole = islice(train(*together(groks(), "egd", (6, 7))), 8)
+    for full, epoch in zip(whole, train(ensemble, stepper, meter=AccuracyMeter(ensemble)), strict=False):
+        assert epoch.measuring_seconds == 0 < epoch.training_seconds
+        for own, other in zip(epoch.records, full.records, strict=True):
+            assert own == [{"epoch": epoch.number, "test_accuracy": other[0]["test_accuracy"]}]
+
+
+def test_a_validation_split_decides_about_the_switch_off_in_the_benchmark_too() -> None:
+    experiment = groks("training.validation=0.5")
+    ensemble, stepper = together(experiment, "egd", (6, 7, 0))
+    list(islice(train(ensemble, stepper, meter=AccuracyMeter(ensemble)), 12))
+    other, twin = together(experiment, "egd", (6, 7, 0))
+    list(islice(train(other, twin), 12))
+    assert stepper.active == twin.active
+    assert all(same(one, two) for one, two in zip(parameters(ensemble), parameters(other), strict=True))
+
+
+def test_the_benchmark_ends_with_its_budget() -> None:
+    experiment = small()
+    trained = experiments.train_until_passed(experiment, experiment.method("sgd"), 2, Eager, 2, QUICK, "")
+    assert [(outcome.crossed, outcome.epochs) for outcome in trained.outcomes] == [(None, 2), (None, 2)]
 
 
 def test_another_step_can_be_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def counted(ensemble: loop.Ensemble, stepper: Stepper) -> Eager:
+    def counted(ensemble: Ensemble, stepper: Stepper) -> Eager:
         made.append(len(ensemble.seeds))
         return Eager(ensemble, stepper)
 
-    monkeypatch.setitem(loop.STEPS, "captured", counted)
+    monkeypatch.setitem(STEPS, "captured", counted)
     rows = list(experiments.rows(Setup(CPU, quick=True, seeds=(3,))))
     assert [row.method for row in rows][:2] == ["EGD exact", "EGD exact, captured"]
     assert rows[0].numbers["crossed"] == rows[1].numbers["crossed"]
@@ -208,7 +238,7 @@ def test_another_step_can_be_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None
     assert {row.group for row in rows} == {"3 seeds"}
 
 
-def test_what_was_not_passed_is_said(written: Path) -> None:
+def test_seeds_that_did_not_pass_are_noted(written: Path) -> None:
     for row in numbers(written, "experiment")["rows"]:
         assert row["passed"] == sum(epoch is not None for epoch in row["crossed"])
         assert len(row["crossed"]) == row["seeds"]
@@ -221,14 +251,12 @@ def test_ctrl_c_keeps_what_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(kernels, "QUICK", ((4, 6), (5, 7)))
-    told: list[str] = []
 
-    def tell(doing: str) -> None:
-        told.append(doing)
+    def report(doing: str) -> None:
         if doing.startswith("5 x 7"):
             raise KeyboardInterrupt
 
-    half = measure_theme(kernels.THEME, Setup(CPU, quick=True, tell=tell))
+    half = measure_theme(kernels.THEME, Setup(CPU, quick=True, report=report))
     assert not half.complete
     assert {row.group for row in half.rows} == {"4 x 6"}
     assert half.stem.endswith("_quick_partial")
@@ -241,8 +269,8 @@ def test_ctrl_c_keeps_what_is_measured(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_wrong_theme_is_a_message(capsys, tmp_path: Path) -> None:
     assert main(["bench", "kernel", "--quick", "--out", str(tmp_path / "none")]) == 2
-    told = "theme must be one of kernels, step, experiment, clock, got 'kernel'; did you mean 'kernels'?"
-    assert told in capsys.readouterr().err
+    message = "theme must be one of kernels, step, experiment, clock, got 'kernel'; did you mean 'kernels'?"
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
     with pytest.raises(SpecError, match="got 'zzz'; leave it out for the usual ones"):
         chosen(["zzz"])
@@ -273,7 +301,7 @@ def test_a_precision_asked_for_is_another_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(None, ""), (1234.5, "1234"), (12.345, "12.3"), (0.0123, "0.0123"), (1e-5, "1.0e-05")]
+    ("value", "text"), [(None, ""), (1234.5, "1234"), (12.345, "12.3"), (0.0123, "0.0123"), (1e-5, "1.0e-05")]
 )
-def test_three_figures(value: float | None, said: str) -> None:
-    assert figures(value) == said
+def test_three_figures(value: float | None, text: str) -> None:
+    assert figures(value) == text

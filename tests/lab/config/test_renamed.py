@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from pathlib import Path
@@ -14,18 +15,18 @@ from small import CPU, groks
 from tuned_entries import begun
 
 import egalitarian as eg
-from egalitarian.lab.analysis.gather import gather
+from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import catalog, renamed
+from egalitarian.lab.config.methods import TransformSettings
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Run, Transform
+from egalitarian.lab.config.spec import Run
 from egalitarian.lab.console.cli import main
+from egalitarian.lab.runs import Request, carry_out, sweep, unfinished
 from egalitarian.lab.runs.progress import Silent, Stop
-from egalitarian.lab.runs.request import Order, Plan
 from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweep import sweep
-from egalitarian.lab.tuning.files import all_results
 from egalitarian.lab.tuning.plan import load_plan
 from egalitarian.lab.tuning.results import Results
+from egalitarian.lab.tuning.table import all_results
 
 IDS = json.loads((Path(__file__).parents[2] / "data" / "run-ids.json").read_text())
 """Of seed 0, as the last version with the old names computed them."""
@@ -59,8 +60,8 @@ def test_new_names_are_names_that_there_are_and_old_ones_are_not() -> None:
     assert not set(renamed.METHODS) & methods
     assert set(renamed.EXPERIMENTS.values()) <= set(catalog.names())
     assert not set(renamed.EXPERIMENTS) & set(catalog.names())
-    assert set(renamed.KINDS.values()) <= set(Transform.kinds)
-    assert not set(renamed.KINDS) & set(Transform.kinds)
+    assert set(renamed.KINDS.values()) <= set(TransformSettings.kinds)
+    assert not set(renamed.KINDS) & set(TransformSettings.kinds)
 
 
 # ---- what a user types ----------------------------------------------------------------------------------------------
@@ -138,6 +139,44 @@ def test_a_file_of_ones_own_may_not_have_an_old_name_of_the_labs(tmp_path: Path)
     (tmp_path / "addition-97-decay-outside.toml").write_text('extends = "addition-97"')
     with pytest.raises(SpecError, match="must not have the name of one of the lab's"):
         catalog.load(str(tmp_path / "addition-97-decay-outside.toml"))
+
+
+@pytest.mark.parametrize(("old", "new"), renamed.MODULES.items())
+def test_old_modules_are_gone_and_new_ones_are_there(old: str, new: str) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(old)
+    importlib.import_module(new)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("from egalitarian.lab.tasks import Data, Task", "got 'egalitarian.lab.tasks' in"),
+        ("from egalitarian.lab.tasks.base import Data", "got 'egalitarian.lab.tasks' in"),
+        ("import egalitarian.lab.models", "got 'egalitarian.lab.models' in"),
+        ("from egalitarian.lab import models", "got 'egalitarian.lab.models' in"),
+        ("from egalitarian.lab.settings import setting", "got 'egalitarian.lab.settings' in"),
+        ("from egalitarian.lab.spec import Run", "got 'egalitarian.lab.spec' in"),
+    ],
+)
+def test_an_old_import_of_a_task_file_is_refused_with_the_new_one(line: str, said: str, tmp_path: Path) -> None:
+    new = "problems" if "tasks" in line or "models" in line else "config"
+    (tmp_path / "task.py").write_text(f"{line}\n")
+    (tmp_path / "mine.toml").write_text('extends = "_parity"\n[task]\nfile = "task.py"\n')
+    with pytest.raises(SpecError) as caught:
+        catalog.load(str(tmp_path / "mine.toml"))
+    assert str(caught.value).startswith(f"task.file must import the lab by its present names, {said}")
+    assert str(caught.value).endswith(f"; it is now called 'egalitarian.lab.{new}'")
+
+
+@pytest.mark.parametrize(
+    "line", ["import egalitarian.lab.nothing", "from egalitarian.lab import nothing", "import nothing"]
+)
+def test_an_import_of_what_there_never_was_is_an_error_of_the_file(line: str, tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(f"{line}\n")
+    (tmp_path / "mine.toml").write_text('extends = "_parity"\n[task]\nfile = "task.py"\n')
+    with pytest.raises(SpecError, match=r"task\.file must run, got \w*Error: .*nothing.*; correct .*task\.py"):
+        catalog.load(str(tmp_path / "mine.toml"))
 
 
 def test_the_old_class_is_refused_with_the_new_one() -> None:
@@ -240,11 +279,11 @@ def test_a_run_goes_on_in_its_old_folder(tmp_path: Path) -> None:
     run = Run(experiment, "row-norm", 6)
     old = aged(store, run, experiment.name, "column-norm")
     (old.parent.parent / "row-norm").rmdir()
-    order = Order([Plan("", experiment, "row-norm", False)], [6], CPU, 1, tmp_path, epochs=6, past=9)
-    ((progress,),) = order.carry_out(Silent())
+    request = Request("", "row-norm", (6,), "cpu", 1, tmp_path, epochs=6, past=9, preloaded=experiment)
+    ((progress,),) = carry_out([request], Silent())
     assert progress.next_epoch == 6
     assert [path.name for path in old.parent.parent.iterdir()] == ["column-norm"]
-    assert not order.left().plans
+    assert not unfinished([request])
 
 
 # ---- what an older version tuned ------------------------------------------------------------------------------------
@@ -271,10 +310,11 @@ def test_a_tuned_file_of_the_old_names_is_read_as_whole(tmp_path: Path) -> None:
     old_file(path, "addition", "egd-after", "row-norm-after")
     results = Results(tmp_path, family, catalog.load(family.experiment, added=family.added))
     for method in ("egd-after", "row-norm-after"):
-        assert results.whole(method)
+        assert results.up_to_date(method)
         assert results.methods[method]["title"] == family.methods[method].title
         assert results.methods[method]["best"]["changes"] == [f"methods.{method}.optim.lr=4.0"]
-    (table,) = all_results(tmp_path, "", ["addition"], pytest.fail)
+    (table,), messages = all_results(tmp_path, "", ["addition"])
+    assert messages == []
     assert {entry["title"] for entry in table["methods"].values()} == {"EGD, decay after", "row norm, decay after"}
     results.put("egd-after", results.methods["egd-after"], 1.0)
     assert list(json.loads(path.read_text())["methods"]) == ["row-norm-after", "egd-after"]
@@ -291,12 +331,12 @@ def test_a_tuned_file_of_the_old_names_is_read_as_whole(tmp_path: Path) -> None:
     ],
 )
 def test_stored_changes_are_read_in_new_names(old: str, new: str) -> None:
-    assert renamed.change_now(old, {"egd-after"}) == new
+    assert renamed.current_change(old, {"egd-after"}) == new
 
 
 @pytest.mark.parametrize("spec", [None, [], {"settings": None}, {"settings": {"transform": [1, {"name": 2}], "decay": 3}}])
 def test_a_spec_that_the_lab_did_not_write_is_left_alone(spec: Any) -> None:
-    assert renamed.as_now(spec) == spec
+    assert renamed.current_spec(spec) == spec
 
 
 # ---- states of the library ------------------------------------------------------------------------------------------

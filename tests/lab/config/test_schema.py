@@ -1,4 +1,4 @@
-"""Settings: whoever makes them, what cannot be is an error that says what, the rule, the value and the way out."""
+"""Settings: what is not allowed is an error that gives the setting, the rule, the value and a remedy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from small import law
 
 from egalitarian.lab.config import catalog
+from egalitarian.lab.config.methods import Method, Optim
 from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, read, setting
-from egalitarian.lab.config.spec import Method, Optim
 
 FORM = re.compile(r"\S.* must .+, got .+; \S.*")
 """<what> must be <rule>, got <value>; <way out>."""
@@ -59,9 +59,6 @@ def message(make: Callable[[], Any]) -> str:
 
 def drawing(**values: Any) -> Drawing:
     return read(Drawing, {"title": "t", "count": 1, **values})
-
-
-# what is right
 
 
 def test_a_table_becomes_settings() -> None:
@@ -121,9 +118,6 @@ def test_a_number_is_finite_and_in_its_range(angle: float) -> None:
         assert drawing(angle=angle).angle == angle
     else:
         assert "angle" in message(lambda: drawing(angle=angle))
-
-
-# what is wrong
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -189,42 +183,3 @@ def test_nearest_says_nothing_where_nothing_is_near() -> None:
 
 def test_nearest_does_not_mind_capitals() -> None:
     assert nearest("EGD", ["sgd-lr5", "egd"]) == "did you mean 'egd'?"
-
-
-# the rules between settings
-
-
-BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
-    "muon everywhere": ({"optim": {"optimizer": "muon"}}, "optim.optimizer must work for every parameter, got 'muon'"),
-    "muon and a transform": (
-        {"hidden": {"optimizer": "muon"}, "transform": [{"name": "polar"}]},
-        "transform must be empty with muon",
-    ),
-    "adam decoupled": ({"optim": {"optimizer": "adam", "weight_decay": 1.0}, "decay": "decoupled"}, "or use adamw"),
-    "sgd with momentum decoupled": (
-        {"optim": {"momentum": 0.9, "weight_decay": 1.0}, "decay": "decoupled"},
-        "decay must be 'after' or 'before' for sgd with momentum",
-    ),
-    "adamw after": (
-        {"optim": {"optimizer": "adamw", "weight_decay": 1.0}, "decay": "after"},
-        "decay must be 'decoupled' with adamw, got 'after'",
-    ),
-    "adamw before": (
-        {"optim": {"optimizer": "adamw", "weight_decay": 1.0}},
-        "decay must be 'decoupled' with adamw, got 'before'",
-    ),
-    "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
-    "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),
-    "three betas": ({"optim": {"betas": [0.9, 0.9, 0.9]}}, "betas must be two numbers, got [0.9, 0.9, 0.9]"),
-    "nesterov without momentum": ({"optim": {"nesterov": True}}, "nesterov must be false without momentum, got true"),
-    "nesterov of rmsprop": (
-        {"optim": {"optimizer": "rmsprop", "momentum": 0.9, "nesterov": True}},
-        "nesterov must be false for rmsprop, got true",
-    ),
-}
-
-
-@pytest.mark.parametrize(("values", "expected"), BETWEEN.values(), ids=BETWEEN)
-def test_settings_that_do_not_go_together_are_an_error(values: dict[str, Any], expected: str) -> None:
-    table = {"title": "t", "epochs": 1, "optim": {}, **values}
-    assert expected in message(lambda: read(Method, table, "methods.mine"))

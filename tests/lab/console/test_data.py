@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from webserver import Loopback, cuts, refuses, serve_cifar, serve_mnist
 
-from egalitarian.lab.console import data as shelf
 from egalitarian.lab.console.cli import main
-from egalitarian.lab.problems.datasets.official import DATASETS
+from egalitarian.lab.console.data import DownloadBars, fetch_all
+from egalitarian.lab.problems import DATASETS
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_what_has_come(
 
     server.plan("/cifar.tar.gz", cuts(4000))
     with monkeypatch.context() as patched:
-        patched.setattr(shelf.Fetching, "has", interrupted)
+        patched.setattr(DownloadBars, "progress", interrupted)
         code, _, err = data("--fetch", "cifar-10")
     assert code == 130
     assert "What was downloaded is kept; run the same command again to resume." in err
@@ -135,7 +135,7 @@ def test_a_terminal_has_a_bar(server: Loopback, tmp_path: Path) -> None:
 
     console = Console(force_terminal=True, width=100, record=True, file=(tmp_path / "screen").open("w"))
     with console.file:
-        assert shelf.fetched(console, [DATASETS["cifar-10"]], tmp_path)
+        assert fetch_all(console, [DATASETS["cifar-10"]], tmp_path)
     shown = (tmp_path / "screen").read_text()
     assert "cifar-10-binary.tar.gz" in shown
     assert "━" in shown

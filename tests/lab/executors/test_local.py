@@ -1,25 +1,29 @@
-"""Processes side by side: the same runs as one after another, stored beside each other; stopped and gone on with."""
+"""The pool: concurrent processes store the same runs as one after another; a stop is passed on, and a rerun resumes."""
 
 from __future__ import annotations
 
-import fcntl
+import dataclasses
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
 import typer
 from rich.console import Console
+from small import small
 
-from egalitarian.lab.console import options as choices
-from egalitarian.lab.console.cli import main, side_by_side
-from egalitarian.lab.executors.local import STOPPED, TIME_OVER, Jobs
-from egalitarian.lab.runs.progress import Interrupted
-from egalitarian.lab.runs.request import spelled
+from egalitarian.lab.console.cli import main
+from egalitarian.lab.console.training import run_pool
+from egalitarian.lab.executors import STOPPED, TIME_OVER, Pool
+from egalitarian.lab.runs import Interrupted, Request, acquire
 
 SMALL = ["--set=task.modulus=7", "--set=model.width=8", "--set=training.batch=8", "--seeds=0-1", "--device=cpu"]
 
@@ -29,11 +33,25 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+def a_request(runs: Path, method: str) -> Request:
+    changes = {"task.modulus": 7, "model.width": 8, "training.batch": 8}
+    return Request("addition-97", method, (0,), "cpu", 1, runs, values=changes, epochs=2)
+
+
+def wait_until_running(lines: Iterable[str], processes: int) -> None:
+    """Reads until so many have begun: they hold their locks then."""
+    for line in lines:
+        processes -= "up to 100000 epochs" in line
+        if not processes:
+            return
+    raise AssertionError("the command ended before")
+
+
 def records(runs: Path) -> dict[str, bytes]:
     return {str(path.parent.relative_to(runs)): path.read_bytes() for path in runs.rglob("records.jsonl")}
 
 
-def test_side_by_side_is_one_after_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_concurrent_processes_store_what_one_process_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--epochs", "5"]
     assert main([*asked, "--runs", str(tmp_path / "one")]) == 0
     alone = capsys.readouterr().out
@@ -45,8 +63,8 @@ def test_side_by_side_is_one_after_another(tmp_path: Path, capsys: pytest.Captur
     assert together.count("These runs are stored") == 1
     table = alone[alone.index(" experiment ") : alone.index("Stored in")]
     assert together.count(table) == 1
-    said = {json.loads(path.read_text())["beside"] for path in (tmp_path / "both").rglob("environment.jsonl")}
-    assert said == {1}
+    others = {json.loads(path.read_text())["beside"] for path in (tmp_path / "both").rglob("environment.jsonl")}
+    assert others == {1}
 
 
 def test_what_is_stored_needs_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,11 +73,11 @@ def test_what_is_stored_needs_no_process(tmp_path: Path, capsys: pytest.CaptureF
     before = records(tmp_path)
     capsys.readouterr()
     assert main([*asked, "4"]) == 0  # only SGD's is left
-    said = capsys.readouterr().out
-    assert "addition-97 sgd: 2 seeds, up to 4 epochs" in said
-    assert "addition-97 egd:" not in said
-    assert {place: text for place, text in records(tmp_path).items() if "egd" in place} == before
-    with patch.object(Jobs, "_started", side_effect=AssertionError("a process for what is stored")):
+    printed = capsys.readouterr().out
+    assert "addition-97 sgd: 2 seeds, up to 4 epochs" in printed
+    assert "addition-97 egd:" not in printed
+    assert {folder: text for folder, text in records(tmp_path).items() if "egd" in folder} == before
+    with patch.object(Pool, "_start", side_effect=AssertionError("a process for what is stored")):
         assert main([*asked, "4"]) == 0
     table = capsys.readouterr().out
     assert " sgd " in table
@@ -68,7 +86,7 @@ def test_what_is_stored_needs_no_process(tmp_path: Path, capsys: pytest.CaptureF
     assert {json.loads(text.splitlines()[-1])["epoch"] for text in records(tmp_path).values()} == {4}, "the longer budget"
 
 
-def test_a_damaged_run_is_told_of_before_anything_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_is_an_error_before_anything_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["run", "addition-97", *SMALL, "--runs", str(tmp_path)]
     assert main([*asked, "-m", "egd", "--epochs", "2"]) == 0
     (cut,) = tmp_path.glob("*/egd/seed-0-*/records.jsonl")
@@ -78,9 +96,9 @@ def test_a_damaged_run_is_told_of_before_anything_is_trained(tmp_path: Path, cap
     assert not list(tmp_path.glob("*/sgd"))
 
 
-def test_what_a_process_did_not_store_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_process_did_not_store_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL, "--runs", str(tmp_path), "--epochs", "3", "--jobs", "2"]
-    with patch.object(Jobs, "run", return_value={"addition-97 sgd": 0, "addition-97 egd": 0}):
+    with patch.object(Pool, "run", return_value={"addition-97 sgd": 0, "addition-97 egd": 0}):
         assert main(asked) == 2
     assert "every run must be stored by now, got none for addition-97 sgd, addition-97 egd" in capsys.readouterr().err
     assert not records(tmp_path)
@@ -95,11 +113,15 @@ def test_a_final_run_takes_the_budget_that_is_named(tmp_path: Path) -> None:
         assert json.loads(text.splitlines()[-1])["epoch"] == epochs - 1
 
 
-def test_how_each_ended_is_known() -> None:
+def test_the_status_of_each_request_is_known(tmp_path: Path) -> None:
     out = io.StringIO()
-    ended = Jobs(Console(file=out), {"good": ["--version"], "bad": ["show", "nothing-of-the-kind"]}, 1).run()
-    assert ended == {"good": 0, "bad": 2}
-    assert "bad: egalitarian: experiment must be" in out.getvalue()
+    bad = dataclasses.replace(a_request(tmp_path, "egd"), experiment="nothing-of-the-kind", preloaded=small())
+    assert Pool(Console(file=out), [a_request(tmp_path, "sgd"), bad], 1).run() == {
+        "addition-97 sgd": 0,
+        "addition-97 egd": 2,
+    }
+    assert "addition-97 egd: egalitarian: experiment must be" in out.getvalue()
+    assert [path.parent.parent.name for path in tmp_path.rglob("records.jsonl")] == ["sgd"]
 
 
 def test_a_failure_is_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,21 +143,17 @@ def test_a_stop_is_passed_on_and_nothing_is_lost(tmp_path: Path) -> None:
     for stop, start in ((signal.SIGINT, command), (signal.SIGTERM, ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command])):
         with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            at_work = 0
-            for line in process.stdout:
-                at_work += "up to 100000 epochs" in line
-                if at_work == 2:
-                    break
+            wait_until_running(process.stdout, 2)
             process.send_signal(stop)
-            _, said = process.communicate(timeout=60)
+            _, message = process.communicate(timeout=60)
         assert process.returncode == STOPPED
-        assert "run the same command again to resume" in said
+        assert "run the same command again to resume" in message
     there = {path.parent.parent.name: int(path.stem.split("-")[1]) for path in tmp_path.rglob("checkpoint-*")}
     assert set(there) == {"sgd", "egd"}
     assert all(epochs > 0 for epochs in there.values())
 
 
-def test_a_tuning_side_by_side_shares_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_concurrent_tuning_shares_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["tune", "addition", "-m", "sgd,egd", *SMALL[:3], "--quick", "--device=cpu", "--runs", str(tmp_path / "runs")]
     asked += ["--out", str(tmp_path / "out"), "--jobs", "2"]
     assert main(asked) == 0
@@ -152,23 +170,26 @@ def test_tensorboard_writes_for_one_process(tmp_path: Path, capsys: pytest.Captu
     assert "--tensorboard must come without --jobs, got 2" in capsys.readouterr().err
 
 
-def test_nobody_is_left_when_nobody_listens(tmp_path: Path) -> None:
+def test_no_process_is_left_when_the_output_is_closed(tmp_path: Path) -> None:
     asked = ["run", "addition-97", "-m", "sgd,egd", *SMALL[:3], "--seeds=0", "--device=cpu", "--epochs", "100000"]
     command = [sys.executable, "-m", "egalitarian", *asked, "--jobs", "2"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        process.stdout.readline()
+        wait_until_running(process.stdout, 2)
+        locks = {path: int(path.read_text().removeprefix("process ")) for path in tmp_path.rglob("lock")}
+        assert len(set(locks.values())) == 2
         process.stdout.close()
         process.wait(timeout=60)
-    for held in tmp_path.rglob("lock"):
-        with held.open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # by no process any more
+    for path, worker in locks.items():
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
+        acquire(path).release()
 
 
-def test_files_of_our_own_and_of_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place, modulus in (("a", 5), ("b", 7)):
-        (tmp_path / place).mkdir()
-        (tmp_path / place / f"exp-{place}.toml").write_text(f'extends = "addition-97"\n[task]\nmodulus = {modulus}\n')
+def test_files_of_users_and_modules_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, modulus in (("a", 5), ("b", 7)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"exp-{folder}.toml").write_text(f'extends = "addition-97"\n[task]\nmodulus = {modulus}\n')
     (tmp_path / "signal.py").write_text("raise SystemExit('not a module of ours')")
     monkeypatch.chdir(tmp_path)
     asked = [
@@ -186,8 +207,8 @@ def test_files_of_our_own_and_of_the_folder_we_are_in(tmp_path: Path, monkeypatc
         "2",
     ]
     assert main(asked) == 0
-    said = [json.loads(path.read_text())["beside"] for path in tmp_path.rglob("environment.jsonl")]
-    assert said == [1, 1, 1, 1]
+    others = [json.loads(path.read_text())["beside"] for path in tmp_path.rglob("environment.jsonl")]
+    assert others == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -200,32 +221,47 @@ def test_files_of_our_own_and_of_the_folder_we_are_in(tmp_path: Path, monkeypatc
     ],
 )
 def test_how_the_command_ends(ended: dict[str, int], outcome: bool | type[Exception]) -> None:
-    jobs = Mock(run=lambda: ended)
+    pool = Mock(run=lambda: ended)
     if isinstance(outcome, bool):
-        assert side_by_side(jobs) == outcome
+        assert run_pool(pool) == outcome
     else:
         with pytest.raises(outcome):
-            side_by_side(jobs)
+            run_pool(pool)
 
 
-def test_after_the_time_nothing_begins() -> None:
-    assert Jobs(Console(), {"a": ["--version"], "b": ["--version"]}, 1, minutes=0).run() == {"a": TIME_OVER, "b": TIME_OVER}
+def test_after_the_time_nothing_begins(tmp_path: Path) -> None:
+    requests = [a_request(tmp_path, method) for method in ("sgd", "egd")]
+    ended = Pool(Console(), requests, 1, minutes=0).run()
+    assert ended == {"addition-97 sgd": TIME_OVER, "addition-97 egd": TIME_OVER}
 
 
-@pytest.mark.parametrize(("numbers", "text"), [([0, 1, 2, 5], "0-2,5"), ([3], "3"), ([4, 3, 7, 8], "4,3,7-8")])
-def test_seeds_are_spelled_as_they_are_read(numbers: list[int], text: str) -> None:
-    assert spelled(numbers) == text
-    assert choices.seeds(text) == numbers
+def test_a_request_with_a_time_limit_gets_the_minutes_that_are_left(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Limited:
+        name: str
+        minutes: float | None = None
+
+    started: list[Limited] = []
+
+    class Ends(Pool):
+        def _start(self, request: Any) -> Any:
+            started.append(request)
+            return Mock(stdout=io.StringIO(""), wait=lambda: 0)
+
+    requests: list[Any] = [Limited("a"), Limited("b")]
+    assert Ends(Console(file=io.StringIO()), requests, 1, minutes=3).run() == {"a": 0, "b": 0}
+    assert [request.name for request in started] == ["a", "b"]
+    assert all(request.minutes is not None and 2.9 < request.minutes < 3 for request in started)
 
 
-def test_what_cannot_be_tuned_is_told_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_tuned_is_an_error_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["tune", "addition", "-m", "sgd,egd-rsvd-128", *SMALL[:3], "--jobs", "2", "--runs", str(tmp_path / "runs")]
     assert main([*asked, "--device=cpu", "--out", str(tmp_path / "out")]) == 2
     assert "egd-rsvd-128" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
-def test_ctrl_c_before_the_training_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with patch("egalitarian.lab.runs.request.rehearse", side_effect=KeyboardInterrupt):
+def test_ctrl_c_before_the_training_has_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with patch("egalitarian.lab.runs.request.try_step", side_effect=KeyboardInterrupt):
         assert main(["run", "addition-97", "-m", "egd", *SMALL, "--runs", str(tmp_path)]) == 130
     assert capsys.readouterr().err.startswith("Stopped at once.")

@@ -14,8 +14,21 @@ from small import gradients
 from torch import Tensor, nn
 
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.problems.models import CNN, MLP, Layers, Model, Transformer
-from egalitarian.lab.problems.tasks import CIFAR10, MNIST, Data, Modular, ModularSequence, Parity, Task, stream
+from egalitarian.lab.problems import (
+    CIFAR10,
+    CNN,
+    MLP,
+    MNIST,
+    Data,
+    Layers,
+    Model,
+    Modular,
+    ModularSequence,
+    Parity,
+    Task,
+    Transformer,
+    stream,
+)
 
 SEEDS, POINTS = 3, 5
 TOLERANCE = 1e-10

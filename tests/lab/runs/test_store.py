@@ -1,4 +1,4 @@
-"""The store: what is vouched for is there, what was damaged is said, and nothing is ever deleted to get on."""
+"""The store: records with a checksum are there, damage is an error, and nothing is ever deleted to continue."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import os
 import pickle
 import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,15 +20,13 @@ import pytest
 import safetensors
 import torch
 from small import CPU, files, groks, recorded, run, small
-from torch import Tensor
 
+from egalitarian.lab.analysis import gather
+from egalitarian.lab.config import Run
+from egalitarian.lab.runs import Stop, Store, Stored, StoreError, environment, trainer
 from egalitarian.lab.runs import store as store_module
-from egalitarian.lab.runs import sweep as sweep_module
-from egalitarian.lab.runs.environment import environment
-from egalitarian.lab.runs.progress import Stop
-from egalitarian.lab.analysis.gather import gather
-from egalitarian.lab.config.spec import Run
-from egalitarian.lab.runs.store import Store, Stored, StoreError
+from egalitarian.lab.runs.checkpoint import Checkpoint
+from egalitarian.lab.runs.files import Held, acquire, write_atomically
 
 EXPERIMENT = groks()
 SEEDS = [6, 0]
@@ -36,7 +36,7 @@ TENSORS = {"parameters.w": torch.arange(6.0).reshape(2, 3)}
 
 @pytest.fixture(autouse=True)
 def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_module, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
 
 
 def train(root: Path, stop: Stop, seeds: list[int] = SEEDS) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [timing["epoch"] for timing in stored.timings] == [0, 1, 2]
     assert stored.environments == [{"seeds": 1}]
     (checkpoint,) = stored.checkpoints()
-    assert (checkpoint.epoch, checkpoint.company) == (3, (6,))
+    assert (checkpoint.epoch, checkpoint.batch) == (3, (6,))
     assert torch.equal(checkpoint.tensors()["parameters.w"], TENSORS["parameters.w"])
     assert stored.spec == json.loads(json.dumps(the_run().describe()))
 
@@ -102,8 +102,8 @@ def test_a_folder_is_found_by_experiment_method_and_seed(tmp_path: Path) -> None
 
 def test_a_trained_run_holds_what_its_docstring_lists(half: Path) -> None:
     names = {path.name for path in Store(half).folder(the_run()).iterdir()}
-    listed = {"spec.json", "environment.jsonl", "records.jsonl", "timings.jsonl", "lock"}
-    assert names == {*listed, "checkpoint-3.safetensors"}
+    listed = {"spec.json", "environment.jsonl", "records.jsonl", "timings.jsonl"}
+    assert names - {"lock"} == {*listed, "checkpoint-3.safetensors"}  # some versions of filelock remove the lock
     assert all(name.split("-")[0].removesuffix("<n>") in (store_module.__doc__ or "") for name in names)
 
 
@@ -113,7 +113,7 @@ def test_records_are_one_line_per_epoch_in_order(half: Path) -> None:
         assert [record["epoch"] for record in records if "snapshot" not in record] == [0, 1, 2]
 
 
-def test_what_no_checkpoint_vouches_for_does_not_count(tmp_path: Path) -> None:
+def test_records_without_a_checksum_do_not_count(tmp_path: Path) -> None:
     store = a_writer(tmp_path, 3)
     with only(tmp_path, "records.jsonl").open("ab") as file:
         file.write(b'{"epoch":3}\n{"epo')
@@ -172,11 +172,11 @@ def test_numbers_are_kept_to_the_last_digit(tmp_path: Path) -> None:
 
 
 def test_an_environment_names_no_person_machine_or_path() -> None:
-    said = environment(CPU)
-    assert {"torch", "python", "egalitarian", "device", "hardware", "threads", "source", "commit"} <= said.keys()
-    assert os.uname().nodename not in said.values()
-    assert not any(str(value).startswith(("/", "~")) for value in said.values())
-    assert str(Path(__file__).parents[3]) not in json.dumps(said)
+    found = environment(CPU)
+    assert {"torch", "python", "egalitarian", "device", "hardware", "threads", "source", "commit"} <= found.keys()
+    assert os.uname().nodename not in found.values()
+    assert not any(str(value).startswith(("/", "~")) for value in found.values())
+    assert str(Path(__file__).parents[3]) not in json.dumps(found)
 
 
 # damage
@@ -188,8 +188,8 @@ def cut(path: Path) -> None:
 
 def edit(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    place = content.index(b"0.", 40)
-    content[place + 2 : place + 3] = b"7" if content[place + 2 : place + 3] != b"7" else b"3"
+    start = content.index(b"0.", 40)
+    content[start + 2 : start + 3] = b"7" if content[start + 2 : start + 3] != b"7" else b"3"
     path.write_bytes(bytes(content))
 
 
@@ -233,7 +233,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_said_and_nothing_is_deleted(half: Path, name: str) -> None:
+def test_damage_is_an_error_and_nothing_is_deleted(half: Path, name: str) -> None:
     file, damage, expected = DAMAGES[name]
     path = only(half, file)
     damage(path)
@@ -263,7 +263,7 @@ def losses(content: bytes) -> list[float]:
 
 
 def alike(found: dict[str, bytes], expected: dict[str, bytes], name: str) -> bool:
-    """To rounding, as another company allows: float32, magnified by U Vᵀ in some twenty steps."""
+    """To rounding, as another batch of seeds allows: float32, magnified by U Vᵀ in some twenty steps."""
     (one,) = (losses(content) for seed, content in found.items() if seed.startswith(name))
     (other,) = (losses(content) for seed, content in expected.items() if seed.startswith(name))
     return one == pytest.approx(other, rel=1e-3)
@@ -286,7 +286,7 @@ def test_a_file_that_is_put_back_mends_it(half: Path, unbroken: dict[str, bytes]
 
 
 def test_records_without_any_checkpoint_are_not_thrown_away(half: Path) -> None:
-    """Somebody moved a bad checkpoint away, as they were told: that is no reason to lose the records."""
+    """A user moved a bad checkpoint away, as the message says: that is no reason to lose the records."""
     only(half, "checkpoint-3.safetensors").unlink()
     before = files(half)
     with pytest.raises(StoreError, match=r"records.jsonl must have a checkpoint with its checksum, got none; restore"):
@@ -294,12 +294,12 @@ def test_records_without_any_checkpoint_are_not_thrown_away(half: Path) -> None:
     assert files(half) == before
 
 
-def test_a_folder_that_is_moved_away_is_trained_anew(half: Path, unbroken: dict[str, bytes]) -> None:
+def test_a_folder_that_is_moved_away_is_trained_again(half: Path, unbroken: dict[str, bytes]) -> None:
     folder = Store(half).folder(the_run())
     folder.rename(half / "away")
     kept, before = files(half / "away"), only(half, "records.jsonl", seed=0).read_bytes()
     found = train(half, LONG)
-    assert only(half, "records.jsonl", seed=0).read_bytes().startswith(before)  # the other seed went on from where it was
+    assert only(half, "records.jsonl", seed=0).read_bytes().startswith(before)  # the other seed resumed
     assert len(Store(half).find(the_run(0)).timings) == LONG.epochs
     assert alike(found, unbroken, "seed-0")
     assert alike({name: found[name] for name in unbroken}, unbroken, "seed-6")
@@ -338,15 +338,15 @@ def test_a_draft_that_a_kill_left_is_cleared_away(half: Path, unbroken: dict[str
 def test_a_checkpoint_that_goes_while_one_reads_is_looked_for_again(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process trains: it has written checkpoint-4 and removed checkpoint-3 after its name was read."""
     folder = Store(half).folder(the_run())
-    describe, calls = store_module._describe, []
+    read, calls = Checkpoint.read, []
 
     def moved(path: Path) -> Any:
         calls.append(path)
         if len(calls) == 1:
             path.rename(folder / "checkpoint-4.safetensors")
-        return describe(path)
+        return read(path)
 
-    monkeypatch.setattr(store_module, "_describe", moved)
+    monkeypatch.setattr(Checkpoint, "read", staticmethod(moved))
     assert len(Stored(folder).records()) == len(recorded(half)[folder.name].splitlines())
     assert len(calls) == 2
 
@@ -375,7 +375,7 @@ MESSAGE = r"must be writable, got: .*(No space left|too large).*; the last check
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 13, 21, 27])
-def test_a_disk_that_is_full_is_said_and_the_run_goes_on_later(
+def test_a_full_disk_is_an_error_and_the_run_resumes_later(
     tmp_path: Path, unbroken: dict[str, bytes], moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
@@ -400,18 +400,18 @@ def test_a_disk_that_is_full_is_said_and_the_run_goes_on_later(
 def test_no_room_for_a_checkpoint(
     tmp_path: Path, unbroken: dict[str, bytes], moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, save = 0, store_module.save_file
+    calls, write = 0, Path.write_bytes
 
-    def save_file(tensors: dict[str, Tensor], path: Path, about: dict[str, str]) -> None:
+    def write_bytes(path: Path, content: bytes) -> int:
         nonlocal calls
-        calls += 1
+        calls += path.name.startswith("checkpoint")
         if calls > moment:
-            path.write_bytes(b"half of i")
-            raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-        save(tensors, path, about)
+            write(path, b"half of i")
+            full()
+        return write(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "save_file", save_file)
+        patch.setattr(Path, "write_bytes", write_bytes)
         with pytest.raises(StoreError, match=MESSAGE):
             train(tmp_path / "runs", LONG)
     assert train(tmp_path / "runs", LONG) == unbroken
@@ -479,7 +479,7 @@ def test_a_folder_that_may_not_be_written_to(
 
 def test_a_lock_is_let_go_when_a_writer_cannot_be_made(half: Path) -> None:
     of_another_run(only(half, "spec.json"))
-    for _ in range(2):  # the second is not told of a process that holds it
+    for _ in range(2):  # the second finds no process that holds it
         with pytest.raises(StoreError, match="must belong to run"):
             Store(half).open(the_run())
 
@@ -517,6 +517,45 @@ def test_a_run_is_opened_once_at_a_time(tmp_path: Path) -> None:
     store.open(the_run()).close()
 
 
+def test_a_lock_names_its_process_even_after_failed_attempts(tmp_path: Path) -> None:
+    held = acquire(tmp_path / "lock")
+    for _ in range(2):
+        with pytest.raises(Held, match=f"^process {os.getpid()}$"):
+            acquire(tmp_path / "lock")
+    held.release()
+    acquire(tmp_path / "lock").release()
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    """SIGKILL: nothing of Python runs any more."""
+    path = tmp_path / "lock"
+    script = "import sys; from pathlib import Path; from egalitarian.lab.runs import acquire; "
+    script += "lock = acquire(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(Held, match=f"^process {process.pid}$"):
+            acquire(path)
+        process.kill()
+    acquire(path).release()
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "table.md"
+    write_atomically(path, "old")
+    assert path.read_text() == "old"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_atomically(path, b"new")
+    assert path.read_text() == "old"
+    write_atomically(path, b"new")
+    assert [file.name for file in tmp_path.iterdir()] == ["table.md"]
+    assert path.read_bytes() == b"new"
+
+
 def test_runs_of_other_settings_lie_side_by_side(tmp_path: Path) -> None:
     stop = Stop(0.9, 1, 1)
     for changes in ((), ("optim.lr=0.06",)):
@@ -524,8 +563,8 @@ def test_runs_of_other_settings_lie_side_by_side(tmp_path: Path) -> None:
     assert len(list(Store(tmp_path).all("parity-2", "egd"))) == 2
 
 
-def test_a_checkpoint_vouches_for_its_header(half: Path) -> None:
-    """The format keeps no checksum: one changed digit would let a run go on from another epoch."""
+def test_a_checkpoint_has_a_checksum_of_its_header(half: Path) -> None:
+    """The format has no checksum: one changed digit would let a run resume at another epoch."""
     folder = Store(half).folder(the_run())
     path = next(folder.glob("checkpoint-*.safetensors"))
     content = path.read_bytes()
@@ -543,7 +582,7 @@ def test_a_checkpoint_of_another_seed_is_refused(half: Path) -> None:
         train(half, LONG)
 
 
-def test_records_without_a_checkpoint_are_told(half: Path) -> None:
+def test_records_without_a_checkpoint_are_a_warning(half: Path) -> None:
     folder = Store(half).folder(the_run())
     next(folder.glob("checkpoint-*.safetensors")).unlink()
     assert any("no checkpoint with their checksum" in warning for warning in gather(Store(half)).warnings)

@@ -17,23 +17,31 @@ import torch
 from forked import INTERRUPTED, Trainers
 from small import CPU, DOUBLE, VARIANTS, files, groks, recorded, run, small
 
-from egalitarian.lab.config import catalog
-from egalitarian.lab.runs import sweep
-from egalitarian.lab.runs.progress import Interrupted, Progress, Silent, Stop
-from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Experiment, Run
-from egalitarian.lab.runs.store import Store, StoreError, Writer
-from egalitarian.lab.training.loop import Record
+from egalitarian.lab.config import Experiment, Run, SpecError, catalog
+from egalitarian.lab.runs import (
+    Interrupted,
+    Outcome,
+    Progress,
+    Record,
+    Silent,
+    Stop,
+    Store,
+    StoreError,
+    sweep,
+    trainer,
+)
+from egalitarian.lab.runs import seeds as seeds_module
+from egalitarian.lab.runs.store import Writer
 
 SEEDS = [6, 0, 1]
-"""They pass the threshold at epochs 2, 7 and 14: the company shrinks twice."""
+"""They pass the threshold at epochs 2, 7 and 14: the batch shrinks twice."""
 ENDS = {6: 4, 0: 9, 1: 16}
 STOP = Stop(threshold=0.9, epochs=30, past=1)
 
 
 @pytest.fixture(autouse=True)
 def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +63,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return recorded(root)
 
 
-def companies(root: Path) -> dict[str, list[int]]:
+def batches(root: Path) -> dict[str, list[int]]:
     """By run, with how many seeds each epoch was trained, the last time that it was."""
     found = {}
     for stored in Store(root).all():
@@ -74,7 +82,7 @@ def test_each_seed_goes_on_past_its_own_threshold(tmp_path: Path) -> None:
     done = train(tmp_path)
     assert [progress.run.seed for progress in done] == SEEDS
     assert [progress.crossed for progress in done] == [2, 7, 14]
-    assert companies(tmp_path) == TOGETHER
+    assert batches(tmp_path) == TOGETHER
     for progress in done:
         records = [record for record in Store(tmp_path).find(progress.run).records() if "snapshot" not in record]
         assert [record["epoch"] for record in records] == list(range(ENDS[progress.run.seed]))
@@ -101,8 +109,9 @@ def test_what_is_stored_is_not_trained_again(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: Any, **__: Any) -> Any:
         pytest.fail("trained again")
 
-    monkeypatch.setattr(sweep, "train", refuse)
-    monkeypatch.setattr(sweep, "Ensemble", refuse)
+    monkeypatch.setattr(trainer, "train", refuse)
+    monkeypatch.setattr(seeds_module, "Ensemble", refuse)
+    monkeypatch.setattr(trainer, "Ensemble", refuse)
     again = train(tmp_path)
     assert files(tmp_path, leave_out=()) == before  # not even a lock
     assert [(one.crossed, one.next_epoch, one.last) for one in again] == [
@@ -116,7 +125,7 @@ def test_only_what_is_missing_is_trained(tmp_path: Path) -> None:
     before = files(tmp_path)
     train(tmp_path)
     assert before.items() <= files(tmp_path).items()
-    assert companies(tmp_path)["seed-1"] == [2] * 9 + [1] * 7
+    assert batches(tmp_path)["seed-1"] == [2] * 9 + [1] * 7
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -137,7 +146,7 @@ def test_more_epochs_past_the_threshold_extend_a_run(tmp_path: Path) -> None:
     assert recorded(tmp_path / "two") == recorded(tmp_path / "one")
 
 
-def test_a_seed_is_the_same_in_any_company_to_rounding(tmp_path: Path) -> None:
+def test_a_seed_is_the_same_in_any_batch_to_rounding(tmp_path: Path) -> None:
     experiment, stop = groks(DOUBLE), Stop(0.9, 8, 9)
     run(tmp_path / "all", experiment, "egd", SEEDS, stop)
     for seed in SEEDS:
@@ -152,7 +161,7 @@ def test_a_seed_is_the_same_in_any_company_to_rounding(tmp_path: Path) -> None:
 def test_saving_rarely_gives_the_same_records(
     tmp_path: Path, unbroken: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "SAVE_EVERY", 1e9)
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 1e9)
     train(tmp_path)
     assert recorded(tmp_path) == unbroken
 
@@ -176,7 +185,7 @@ def test_an_unknown_method_is_an_error(tmp_path: Path) -> None:
 
 def test_a_mistake_in_the_settings_leaves_no_weights_behind(tmp_path: Path) -> None:
     experiment = small("addition-97", "training.batch=1000")
-    for _ in range(2):  # and the second time it says the same
+    for _ in range(2):  # the second time as well
         with pytest.raises(SpecError, match=r"training\.batch must be at most the 24 training points"):
             run(tmp_path, experiment, "egd", [0], STOP)
     assert not list(tmp_path.rglob("checkpoint-*"))
@@ -189,7 +198,7 @@ def diverging() -> Experiment:
     return small("parity-2", "optim.lr=1e12", methods=("sgd",))
 
 
-def test_a_seed_that_diverges_is_done_and_says_so(tmp_path: Path) -> None:
+def test_a_seed_that_diverges_is_done(tmp_path: Path) -> None:
     (progress,) = run(tmp_path, diverging(), "sgd", [0], Stop(0.95, 50, 1))
     assert progress.diverged
     assert progress.next_epoch < 50
@@ -201,8 +210,8 @@ def test_a_seed_that_diverges_is_done_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), None])
 def test_a_loss_that_is_not_finite_is_the_same_in_memory_and_on_the_disk(loss: float | None) -> None:
-    progress = Progress(Run(groks(), "egd", 0))
-    progress.take({"epoch": 0, "train_loss": loss, "test_accuracy": 0.1}, 0.9)
+    progress = Progress(Run(groks(), "egd", 0), Outcome(0.9))
+    progress.take({"epoch": 0, "train_loss": loss, "train_accuracy": 0.1, "test_accuracy": 0.1})
     assert progress.diverged
     assert progress.done(STOP)
 
@@ -217,7 +226,7 @@ def test_no_learning_rate_breaks_the_sweep(tmp_path: Path, method: str, lr: str)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_as_soon_as_it_is_heard_of_finds_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stop_at_the_first_message_finds_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     class Hasty(Silent):
         def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
             signal.raise_signal(number)
@@ -235,60 +244,60 @@ def test_a_stop_as_soon_as_it_is_heard_of_finds_a_checkpoint(tmp_path: Path, num
 def test_out_of_memory_splits_the_seeds_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, room: int
 ) -> None:
-    """With place for `room` seeds from epoch `at` on, and records on the disk that no checkpoint vouches for."""
-    monkeypatch.setattr(sweep, "SAVE_EVERY", 1e9)
-    plain = train_of_sweep = sweep.train
+    """With memory for `room` seeds from epoch `at` on, and records on the disk that no checkpoint has a checksum of."""
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 1e9)
+    plain = trainer.train
 
-    def train_with_little_memory(ensemble: Any, *arguments: Any) -> Iterator[Any]:
-        for epoch in plain(ensemble, *arguments):
+    def train_with_little_memory(ensemble: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        for epoch in plain(ensemble, *arguments, **options):
             if epoch.number >= at and len(ensemble.seeds) > room:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             yield epoch
 
-    monkeypatch.setattr(sweep, "train", train_with_little_memory)
+    monkeypatch.setattr(trainer, "train", train_with_little_memory)
     notes = Notes()
     stop = Stop(threshold=1.0, epochs=12, past=0)
     broken = train(tmp_path / "broken", stop, listener=notes)
     assert [each.next_epoch for each in broken] == [12, 12, 12]
     assert "half as many" in notes.notes[0]
-    monkeypatch.setattr(sweep, "train", train_of_sweep)
+    monkeypatch.setattr(trainer, "train", plain)
     for one, other in zip(broken, train(tmp_path / "whole", stop), strict=True):
         assert one.curve == pytest.approx(other.curve, abs=1e-9)
         assert len(Store(tmp_path / "broken").find(one.run).timings) == 12
 
 
 def test_out_of_memory_with_one_seed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*arguments: Any) -> Iterator[Any]:
+    def never(*arguments: Any, **options: Any) -> Iterator[Any]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(sweep, "train", never)
+    monkeypatch.setattr(trainer, "train", never)
     with pytest.raises(SpecError, match=r"one seed must fit .* --device cpu"):
         train(tmp_path, seeds=[0])
 
 
-def test_a_gpu_that_is_lost_is_told_and_the_rest_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_device_is_an_error_and_a_rerun_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From then on nothing can be read from it, so that nothing more is saved: the last checkpoint counts."""
-    monkeypatch.setattr(sweep, "SAVE_EVERY", 0.0)
-    plain, save = sweep.train, sweep._save
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
+    plain, save = trainer.train, trainer.Trainer._save
 
     def lost(*arguments: Any) -> Any:
         raise RuntimeError("CUDA error: the launch timed out and was terminated\nCompile with ...")
 
-    def train_until_it_is_lost(*arguments: Any) -> Iterator[Any]:
-        for epoch in plain(*arguments):
+    def train_until_it_is_lost(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for epoch in plain(*arguments, **options):
             if epoch.number == 5:
-                monkeypatch.setattr(sweep, "_save", lost)
+                monkeypatch.setattr(trainer.Trainer, "_save", lost)
                 lost()
             yield epoch
 
-    monkeypatch.setattr(sweep, "train", train_until_it_is_lost)
+    monkeypatch.setattr(trainer, "train", train_until_it_is_lost)
     stop = Stop(threshold=1.0, epochs=12, past=0)
     with pytest.raises(
-        SpecError, match=r"^the GPU must work until the end, got: CUDA error: the launch timed out and was terminated; "
+        SpecError, match=r"^CUDA device lost: CUDA error: the launch timed out and was terminated; rerun the same command"
     ):
         train(tmp_path / "lost", stop)
-    monkeypatch.setattr(sweep, "train", plain)
-    monkeypatch.setattr(sweep, "_save", save)
+    monkeypatch.setattr(trainer, "train", plain)
+    monkeypatch.setattr(trainer.Trainer, "_save", save)
     epochs: list[int] = []
 
     class Counts(Silent):
@@ -302,10 +311,10 @@ def test_a_gpu_that_is_lost_is_told_and_the_rest_goes_on_later(tmp_path: Path, m
 
 
 def test_errors_of_other_kinds_are_not_taken_for_a_lost_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*arguments: Any) -> Iterator[Any]:
+    def never(*arguments: Any, **options: Any) -> Iterator[Any]:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(sweep, "train", never)
+    monkeypatch.setattr(trainer, "train", never)
     with pytest.raises(RuntimeError, match="shapes"):
         train(tmp_path, seeds=[0])
 
@@ -314,7 +323,7 @@ def test_errors_of_other_kinds_are_not_taken_for_a_lost_gpu(tmp_path: Path, monk
 
 
 class Notes(Silent):
-    """What a listener is told."""
+    """Keeps all that a listener gets."""
 
     def __init__(self) -> None:
         self.begun: list[list[int]] = []
@@ -336,7 +345,7 @@ class Notes(Silent):
         self.notes.append(text)
 
 
-def test_listeners_are_told_of_every_epoch_and_end(tmp_path: Path) -> None:
+def test_listeners_get_every_epoch_and_end(tmp_path: Path) -> None:
     notes = Notes()
     train(tmp_path, listener=notes)
     assert notes.begun == [[6, 0, 1]]
@@ -364,7 +373,7 @@ class Signals(Silent):
 def test_an_interrupt_ends_the_sweep_with_everything_saved(
     tmp_path: Path, unbroken: dict[str, bytes], number: int, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep, "SAVE_EVERY", 1e9)  # only the interrupt can have saved it
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 1e9)  # only the interrupt can have saved it
     before = signal.getsignal(number)
     with pytest.raises(Interrupted):
         train(tmp_path, listener=Signals(number, epoch))
@@ -374,18 +383,18 @@ def test_an_interrupt_ends_the_sweep_with_everything_saved(
         assert len(records) == min(epoch + 1, ENDS[seed])
     train(tmp_path)
     assert recorded(tmp_path) == unbroken
-    assert companies(tmp_path) == TOGETHER
+    assert batches(tmp_path) == TOGETHER
 
 
 def test_an_interrupt_at_the_very_end_is_still_heeded(tmp_path: Path) -> None:
-    """Whoever calls the sweep may have more to do, and was asked to stop."""
+    """The caller may have more to do, and was asked to stop."""
     with pytest.raises(Interrupted):
         train(tmp_path, listener=Signals(signal.SIGINT, 15))
     assert [progress.next_epoch for progress in train(tmp_path)] == [4, 9, 16]
-    assert companies(tmp_path) == TOGETHER
+    assert batches(tmp_path) == TOGETHER
 
 
-def test_an_interrupt_begins_no_other_company(tmp_path: Path) -> None:
+def test_an_interrupt_begins_no_other_batch(tmp_path: Path) -> None:
     train(tmp_path, Stop(0.9, 2, 9), seeds=[6])
     notes = Notes()
 
@@ -393,7 +402,7 @@ def test_an_interrupt_begins_no_other_company(tmp_path: Path) -> None:
         def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
             notes.begins(runs, stop)
 
-    with pytest.raises(Interrupted):  # the first company is done with the very epoch that is interrupted
+    with pytest.raises(Interrupted):  # the first batch is done with the very epoch that is interrupted
         train(tmp_path, Stop(0.9, 3, 9), seeds=[6, 0], listener=Both(signal.SIGTERM, 2))
     assert notes.begun == [[6]]
 
@@ -429,7 +438,7 @@ def wait_for(path: Path, seconds: float = 60.0) -> None:
         time.sleep(0.002)
 
 
-def test_a_second_process_is_told_of_the_first_and_does_it_no_harm(
+def test_a_second_process_is_refused_by_name_and_harms_nothing(
     tmp_path: Path, unbroken: dict[str, bytes], trainers: Trainers
 ) -> None:
     tmp_path.joinpath("runs").mkdir()
@@ -466,22 +475,22 @@ def test_a_process_that_was_terminated_has_saved_everything(
 def test_what_another_process_did_meanwhile_is_seen(
     tmp_path: Path, unbroken: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between our first look and our lock, somebody else trained everything."""
-    look_up, looks = sweep._look_up, []
+    """Between the first look and the lock, another process trained everything."""
+    look_up, looks = seeds_module._look_up, []
 
     def late(*arguments: Any) -> Any:
         known = look_up(*arguments)
         looks.append(known)
         if len(looks) == 1:
-            monkeypatch.setattr(sweep, "_look_up", look_up)
+            monkeypatch.setattr(seeds_module, "_look_up", look_up)
             train(tmp_path)
         return known
 
-    monkeypatch.setattr(sweep, "_look_up", late)
+    monkeypatch.setattr(seeds_module, "_look_up", late)
     done = train(tmp_path)
     assert [progress.next_epoch for progress in done] == [4, 9, 16]
     assert recorded(tmp_path) == unbroken
-    assert companies(tmp_path) == TOGETHER
+    assert batches(tmp_path) == TOGETHER
 
 
 # kills
@@ -511,21 +520,21 @@ def dies_after(calls: int, method: Any) -> Any:
 def test_a_kill_between_two_seeds_and_another_on_the_way_back(
     tmp_path: Path, unbroken: dict[str, bytes], saves: int, begins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One seed of a company has its new checkpoint and the others have not; then some are rewound and some are not."""
+    """One seed of a batch has its new checkpoint and the others have not; then some are rewound and some are not."""
     for name, calls in (("save", saves), ("begin", begins)):
         with monkeypatch.context() as patch:
             patch.setattr(Writer, name, dies_after(calls, getattr(Writer, name)))
             with pytest.raises(Killed):
                 train(tmp_path)
         for stored in Store(tmp_path).all():
-            stored.records()  # whoever reads now finds nothing damaged
+            stored.records()  # a reader finds nothing damaged
     train(tmp_path)
     assert recorded(tmp_path) == unbroken
-    assert companies(tmp_path) == TOGETHER
+    assert batches(tmp_path) == TOGETHER
 
 
 def moments(trainers: Trainers, folder: Path) -> int:
-    """How many things an unbroken run does to the disk."""
+    """How often an unbroken run changes the disk."""
     log = folder / "log"
     assert trainers.run(runs=str(folder / "counted"), seeds=SEEDS, epochs=30, die_at=10**9, log=str(log)) == 0
     return len(log.read_text().splitlines())
@@ -537,11 +546,11 @@ def check_kill(trainers: Trainers, runs: Path, first: int, second: int, unbroken
     assert trainers.run(**job, die_at=second) in (-signal.SIGKILL, 0)  # it may be done before
     assert trainers.run(**job) == 0
     assert recorded(runs) == unbroken, (first, second)
-    assert companies(runs) == TOGETHER, (first, second)
+    assert batches(runs) == TOGETHER, (first, second)
 
 
 def test_a_kill_at_any_moment_leaves_no_trace(tmp_path: Path, unbroken: dict[str, bytes], trainers: Trainers) -> None:
-    """Killed just before something is done to the disk, killed again on its way back, and then let go on."""
+    """Killed just before a change of the disk, killed again while it resumes, and then left alone."""
     draw = random.Random(0)
     total = moments(trainers, tmp_path)
     assert total > 200
@@ -557,7 +566,7 @@ def test_a_kill_at_every_moment_leaves_no_trace(tmp_path: Path, unbroken: dict[s
 
 
 def test_kills_at_random_times_leave_no_trace(tmp_path: Path, unbroken: dict[str, bytes], trainers: Trainers) -> None:
-    """Again and again until it is done; each time a little later, so that the slowest machine gets there."""
+    """Killed until it is done; each time a little later, so that the slowest machine gets there."""
     draw, job = random.Random(0), {"runs": str(tmp_path / "runs"), "seeds": SEEDS, "epochs": 30}
     start = time.monotonic()
     assert trainers.run(**{**job, "runs": str(tmp_path / "timed")}) == 0
@@ -572,7 +581,7 @@ def test_kills_at_random_times_leave_no_trace(tmp_path: Path, unbroken: dict[str
     assert ended == 0
     assert kills >= 4
     assert recorded(tmp_path / "runs") == unbroken
-    assert companies(tmp_path / "runs") == TOGETHER
+    assert batches(tmp_path / "runs") == TOGETHER
 
 
 # the paper
@@ -581,9 +590,9 @@ def test_kills_at_random_times_leave_no_trace(tmp_path: Path, unbroken: dict[str
 @pytest.mark.slow
 def test_egd_groks_addition_modulo_97_when_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """116 epochs in the paper; 106 to 124 in 16 seeds of ours."""
-    monkeypatch.setattr(sweep, "SAVE_EVERY", 10.0)
+    monkeypatch.setattr(trainer, "SAVE_EVERY", 10.0)
     torch.set_num_threads(2)
-    done = sweep.sweep(catalog.load("addition-97"), "egd", [0, 1, 2], Store(tmp_path), CPU)
+    done = sweep(catalog.load("addition-97"), "egd", [0, 1, 2], Store(tmp_path), CPU)
     crossed = [progress.crossed for progress in done]
     assert None not in crossed
     assert 90 <= statistics.median(crossed) <= 140

@@ -1,4 +1,4 @@
-"""Many seeds as one: a seed in any company is the seed alone."""
+"""Several seeds as one network: a seed in any batch is the seed alone."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ at a learning rate of 1e-4; six epochs of three steps carry it on. In float32 th
 
 
 def at_any_time(experiment: Experiment, method: str, seeds: list[int], epochs: int) -> float:
-    """How far seeds in company are from the same seeds alone, at the worst epoch."""
-    company = states(experiment, method, seeds, epochs)
+    """The distance of seeds in a batch from the same seeds alone, at the worst epoch."""
+    stack = states(experiment, method, seeds, epochs)
     alone = [states(experiment, method, [seed], epochs)[0] for seed in seeds]
-    pairs = zip(company, alone, strict=True)
+    pairs = zip(stack, alone, strict=True)
     return max(distance(one, other) for own, lone in pairs for one, other in zip(own, lone, strict=True))
 
 
-# company
+# batches of seeds
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_seed_in_company_is_the_seed_alone(name: str) -> None:
+def test_a_seed_in_a_batch_is_the_seed_alone(name: str) -> None:
     """Step by step; five seeds, so that on a CPU the last is computed apart from the first four."""
     method, changes = VARIANTS[name]
     experiment = small("addition-97", DOUBLE, *changes, methods=(method,))
@@ -56,7 +56,7 @@ def test_seeds_differ() -> None:
 def test_the_order_of_the_seeds_is_of_no_account() -> None:
     experiment = small("addition-97", DOUBLE)
     one, other = states(experiment, "egd", [0, 1, 2], 3), states(experiment, "egd", [2, 0, 1], 3)
-    assert max(distance(one[seed][-1], other[place][-1]) for place, seed in enumerate([2, 0, 1])) < ROUNDING
+    assert max(distance(one[seed][-1], other[index][-1]) for index, seed in enumerate([2, 0, 1])) < ROUNDING
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -79,24 +79,24 @@ def test_a_gradient_is_that_of_each_networks_mean_loss(name: str) -> None:
     batches = stack.epoch(0)
     stack.backward(batches[0])
     stack.backward(batches[1])  # nothing of the first stays
-    for place in range(3):
-        one = {key: tensor.detach()[place].clone().requires_grad_() for key, tensor in stack.parameters.items()}
-        outputs = experiment.model.one(one, batches[1].inputs[place])
-        loss = stack.loss(outputs[None], batches[1].labels[place][None]).sum()
+    for index in range(3):
+        one = {key: tensor.detach()[index].clone().requires_grad_() for key, tensor in stack.parameters.items()}
+        outputs = experiment.model.one(one, batches[1].inputs[index])
+        loss = stack.loss(outputs[None], batches[1].labels[index][None]).sum()
         for key, grad in zip(one, torch.autograd.grad(loss, list(one.values())), strict=True):
-            torch.testing.assert_close(stack.parameters[key].grad[place], grad, rtol=1e-12, atol=1e-14)
+            torch.testing.assert_close(stack.parameters[key].grad[index], grad, rtol=1e-12, atol=1e-14)
 
 
 def test_a_seed_that_diverges_leaves_its_neighbours_as_they_would_be() -> None:
     experiment = small("addition-97", DOUBLE)
-    company, stepper = together(experiment, "egd", [0, 1, 2])
+    stack, stepper = together(experiment, "egd", [0, 1, 2])
     with torch.no_grad():
-        company.parameters["output.weight"][1].mul_(math.inf)
-    for epoch in train(company, stepper):
+        stack.parameters["output.weight"][1].mul_(math.inf)
+    for epoch in train(stack, stepper):
         if epoch.number == 3:
             break
     expected = states(experiment, "egd", [0, 1, 2], 4)
-    found = parameters(company)
+    found = parameters(stack)
     assert not found[1]["output.weight"].isfinite().all()
     assert all(distance(expected[seed][-1], found[seed]) < ROUNDING for seed in (0, 2))
     assert math.isnan(epoch.records[1][0]["train_loss"])
@@ -105,17 +105,17 @@ def test_a_seed_that_diverges_leaves_its_neighbours_as_they_would_be() -> None:
 
 @pytest.mark.parametrize("method", ["sgd", "egd", "egd-rsvd-64", "natural", "muon", "grokfast-ma", "egd-grokfast"])
 def test_a_seed_that_explodes_harms_nobody_else(method: str) -> None:
-    """One seed's start is thrown so far off that its loss overflows; the other goes on as if alone."""
+    """One seed's start is thrown so far off that its loss overflows; the other trains as if alone."""
     experiment = small("addition-97", DOUBLE)
-    company, stepper = together(experiment, method, [0, 1])
+    stack, stepper = together(experiment, method, [0, 1])
     alone, own = together(experiment, method, [1])
     with torch.no_grad():
-        company.parameters["hidden.weight"][0].mul_(1e200)
-        company.parameters["output.weight"][0].mul_(1e200)
-    epochs = list(islice(zip(train(company, stepper), train(alone, own), strict=False), 3))
+        stack.parameters["hidden.weight"][0].mul_(1e200)
+        stack.parameters["output.weight"][0].mul_(1e200)
+    epochs = list(islice(zip(train(stack, stepper), train(alone, own), strict=False), 3))
     assert not math.isfinite(epochs[-1][0].records[0][0]["train_loss"])
     assert math.isfinite(epochs[-1][1].records[0][0]["train_loss"])
-    assert distance(parameters(alone)[0], parameters(company)[1]) < ROUNDING
+    assert distance(parameters(alone)[0], parameters(stack)[1]) < ROUNDING
 
 
 # data and batches
@@ -124,13 +124,13 @@ def test_a_seed_that_explodes_harms_nobody_else(method: str) -> None:
 def test_every_seed_has_its_own_data_and_start() -> None:
     experiment = small()
     stack = Ensemble(experiment, [5, 2], CPU)
-    for place, seed in enumerate((5, 2)):
+    for index, seed in enumerate((5, 2)):
         data = experiment.task.build(seed)
-        assert torch.equal(stack.train.inputs[place], data.train.inputs)
-        assert torch.equal(stack.test.labels[place], data.test.labels)
+        assert torch.equal(stack.train.inputs[index], data.train.inputs)
+        assert torch.equal(stack.test.labels[index], data.test.labels)
         for name, tensor in experiment.model.start(experiment.task, seed).items():
-            assert torch.equal(stack.start[name][place], tensor)
-            assert torch.equal(stack.parameters[name].detach()[place], tensor)
+            assert torch.equal(stack.start[name][index], tensor)
+            assert torch.equal(stack.parameters[name].detach()[index], tensor)
 
 
 def test_precision_is_that_of_every_tensor_but_labels() -> None:
@@ -148,9 +148,9 @@ def test_an_epoch_takes_every_point_once(drop_last: bool, sizes: list[int]) -> N
     batches = stack.epoch(3)
     assert [batch.labels.shape for batch in batches] == [(3, size) for size in sizes]
     assert stack.batches == len(sizes)
-    for place in range(3):
-        drawn = [(*pair, label) for batch in batches for pair, label in rows(batch.inputs[place], batch.labels[place])]
-        points = [(*pair, label) for pair, label in rows(stack.train.inputs[place], stack.train.labels[place])]
+    for index in range(3):
+        drawn = [(*pair, label) for batch in batches for pair, label in rows(batch.inputs[index], batch.labels[index])]
+        points = [(*pair, label) for pair, label in rows(stack.train.inputs[index], stack.train.labels[index])]
         assert len(set(drawn)) == len(drawn) == sum(sizes)
         assert set(drawn) <= set(points)
 
@@ -208,9 +208,9 @@ def test_a_validation_split_is_taken_from_the_test_points_by_the_seed() -> None:
     assert whole.validation is None
     assert apart.validation is not None
     assert torch.equal(whole.train.inputs, apart.train.inputs)
-    for place in range(2):
-        both = torch.cat([apart.test.inputs[place], apart.validation.inputs[place]]).tolist()
-        assert sorted(both) == sorted(whole.test.inputs[place].tolist())
+    for index in range(2):
+        both = torch.cat([apart.test.inputs[index], apart.validation.inputs[index]]).tolist()
+        assert sorted(both) == sorted(whole.test.inputs[index].tolist())
     assert apart.validation.labels.shape[1] == round(0.25 * whole.test.labels.shape[1])
     alone = Ensemble(small("addition-97", "training.validation=0.25"), [5], CPU)
     assert alone.validation is not None

@@ -1,20 +1,20 @@
-"""The one loop: every experiment and method goes through it, its records say what happened, and it can be cut anywhere."""
+"""The one loop: every experiment and method goes through it, its records are right, and it can start at any epoch."""
 
 from __future__ import annotations
 
 import math
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from small import CPU, DOUBLE, State, distance, groks, parameters, records, same, small, together
 from torch import nn
 
 import egalitarian as eg
-from egalitarian.lab.config import catalog
+from egalitarian.lab.config import SKETCH, catalog, decode
 from egalitarian.lab.training.ensemble import Ensemble
 from egalitarian.lab.training.loop import train
-from egalitarian.lab.training.metrics import SKETCH, decode
 from egalitarian.lab.training.stepper import Stepper
 
 NUMBERS = {
@@ -55,7 +55,7 @@ def test_records_are_what_one_measures_directly() -> None:
     away = sum(float((tensor - start[name]).square().sum()) for name, tensor in weights.items())
     assert record["weight_norm"] == pytest.approx(math.sqrt(squares), rel=1e-12)
     assert record["distance"] == pytest.approx(math.sqrt(away), rel=1e-12)
-    sketch = decode(snapshot["snapshot"]["displacement"])
+    sketch = np.asarray(decode(snapshot["snapshot"]["displacement"]))
     assert sketch.shape == (SKETCH,)
     assert float((sketch.astype("f8") ** 2).sum()) == pytest.approx(away, rel=5 * math.sqrt(2 / SKETCH))
 
@@ -68,8 +68,8 @@ def test_the_spectrum_is_that_of_an_epochs_first_gradient_with_its_decay() -> No
     other.add_decay()
     expected = eg.spectrum(other.gradient.clone()).values
     (epoch,) = islice(train(ensemble, stepper), 1)
-    for place, (record, snapshot) in enumerate(epoch.records):
-        own = expected[place]
+    for index, (record, snapshot) in enumerate(epoch.records):
+        own = expected[index]
         found = torch.tensor(snapshot["snapshot"]["singular_values"], dtype=torch.float64)
         torch.testing.assert_close(found, own, rtol=1e-5, atol=1e-7)  # written with six digits
         assert record["sigma_max"] == pytest.approx(float(own[0]), rel=1e-6)
@@ -94,9 +94,9 @@ def test_accuracy_during_an_epoch_is_that_of_every_batch_before_its_step(drop_la
             ensemble.backward(batch)
             stepper.add_decay()
             stepper.step()
-        for place, (record, *_) in enumerate(epoch.records):
-            assert record["train_accuracy"] == float(rightly[place]) / points
-            assert record["train_loss"] == pytest.approx(float(losses[place]) / points, rel=1e-12)
+        for index, (record, *_) in enumerate(epoch.records):
+            assert record["train_accuracy"] == float(rightly[index]) / points
+            assert record["train_loss"] == pytest.approx(float(losses[index]) / points, rel=1e-12)
 
 
 def test_when_accuracy_is_read_changes_nothing_else() -> None:
@@ -167,21 +167,21 @@ def test_a_seed_that_is_switched_off_goes_on_as_plain_sgd() -> None:
     at_crossing: dict[int, tuple[int, State]] = {}
     for epoch in train(ensemble, stepper):
         now = parameters(ensemble)
-        for place, (record, *_) in enumerate(epoch.records):
-            if record["test_accuracy"] > UNTIL and place not in at_crossing:
-                at_crossing[place] = epoch.number, now[place]
+        for index, (record, *_) in enumerate(epoch.records):
+            if record["test_accuracy"] > UNTIL and index not in at_crossing:
+                at_crossing[index] = epoch.number, now[index]
         if epoch.number == EPOCHS - 1:
             break
     assert set(at_crossing) == set(range(len(SEEDS)))
-    for place, (crossing, state) in at_crossing.items():
-        alone = Ensemble(experiment, [SEEDS[place]], CPU)
+    for index, (crossing, state) in at_crossing.items():
+        alone = Ensemble(experiment, [SEEDS[index]], CPU)
         with torch.no_grad():
             for name, tensor in alone.parameters.items():
                 tensor[0].copy_(state[name])
         plain = Stepper(experiment.method("egd").replace(transform=(), until=None), alone.parameters)
         list(islice(train(alone, plain, first=crossing + 1), EPOCHS - 1 - crossing))
         # nothing magnifies rounding in plain SGD but its own steps, of which there are at most 80
-        assert distance(parameters(ensemble)[place], parameters(alone)[0]) < 1e-11
+        assert distance(parameters(ensemble)[index], parameters(alone)[0]) < 1e-11
 
 
 def test_without_until_nothing_is_switched_off() -> None:

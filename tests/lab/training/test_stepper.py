@@ -1,4 +1,4 @@
-"""Methods: the lab's steps are the paper's, torch's and the library's own; a state is all that one seed needs to go on."""
+"""Methods: the lab's steps are the paper's, torch's and the library's own; a state is all that one seed needs to resume."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from small import CPU, DOUBLE, GROUPS, MODULAR, OPTIMS, VARIANTS, State, distanc
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab.config import catalog, spec
+from egalitarian.lab import config
+from egalitarian.lab.config import Experiment, Method, Optim, TransformSettings, catalog
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Experiment, Method, Optim, Transform
 from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper, settled
+from egalitarian.lab.training.optimizers import OPTIMIZERS
+from egalitarian.lab.training.stepper import TRANSFORMS, Stepper, settled
 
 EXACT = 1e-11
 """Rounding of float64 (2e-16), through some dozen steps; U Vᵀ magnifies it by 2 |G| / s_min, here up to 1e4."""
@@ -247,10 +248,10 @@ def test_muon_on_the_same_gradient_is_bitwise_torchs() -> None:
 
 
 def test_every_transform_of_the_settings_is_the_librarys() -> None:
-    assert {kind.__name__: ours.__name__ for kind, ours in TRANSFORMS.items()} == {
+    assert {kind.__name__.removesuffix("Settings"): ours.__name__ for kind, ours in TRANSFORMS.items()} == {
         name: name for name in ("Polar", "LowRankPolar", "RowNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA")
     }
-    assert set(Transform.kinds.values()) == set(TRANSFORMS)
+    assert set(TransformSettings.kinds.values()) == set(TRANSFORMS)
     assert {*OPTIMIZERS, "muon"} == set(get_args(get_type_hints(Optim)["optimizer"]))
 
 
@@ -281,7 +282,7 @@ def test_the_settings_of_a_group_reach_its_module_alone(
 
 def test_a_group_has_its_decay_before_too() -> None:
     _, stepper = together(small("addition-97", "groups.output.weight_decay=0.2", methods=("egd",)), "egd", [0])
-    assert stepper._before == {"hidden.weight": 1e-4, "output.weight": 0.2}
+    assert stepper._decay_before == {"hidden.weight": 1e-4, "output.weight": 0.2}
 
 
 def test_the_learning_rates_of_groups_rise_too() -> None:
@@ -298,14 +299,14 @@ def test_the_learning_rates_of_groups_rise_too() -> None:
 @pytest.mark.parametrize("names", [("blocks", "blocks.0"), ("blocks.0", "blocks")])
 def test_of_two_groups_the_inner_one_counts_in_any_order(names: tuple[str, str]) -> None:
     rates = {"blocks": 1.0, "blocks.0": 2.0}
-    parameters = {f"blocks.{place}.weight": torch.zeros(2, 3, 3, requires_grad=True) for place in range(2)}
+    parameters = {f"blocks.{index}.weight": torch.zeros(2, 3, 3, requires_grad=True) for index in range(2)}
     groups = {name: Optim(lr=rates[name]) for name in names}
     method = Method(title="", epochs=1, optim=Optim(), groups=groups, targets=("blocks.0.weight",))
     assert [lr for lr, _ in options(Stepper(method, parameters)).values()] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("method", "changes", "said"),
+    ("method", "changes", "text"),
     [
         ("egd", ("groups.nothing.lr=1",), "groups must name modules of the model, got 'nothing'; it has hidden, output"),
         ("muon", ("groups.hidden.lr=1",), r"muon must have matrices alone, got 'hidden.bias' of shape \(16,\)"),
@@ -316,8 +317,8 @@ def test_of_two_groups_the_inner_one_counts_in_any_order(names: tuple[str, str])
         ),
     ],
 )
-def test_a_group_that_cannot_be_is_an_error(method: str, changes: tuple[str, ...], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
+def test_a_group_that_cannot_be_is_an_error(method: str, changes: tuple[str, ...], text: str) -> None:
+    with pytest.raises(SpecError, match=text):
         together(small("addition-97", *changes, methods=(method,)), method, [0])
 
 
@@ -372,12 +373,12 @@ def test_a_target_may_have_another_optimizer(target: str) -> None:
     assert distance(trained(experiment, "egd", 3)[0], plain.state) < 1e-9  # Adam divides by |g|, however small
 
 
-# going on
+# resuming
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_state_is_all_that_is_needed_to_go_on(name: str) -> None:
-    """Bitwise: into a fresh network, by way of what a file holds, in another company of the same size."""
+    """Bitwise: into a fresh network, through the tensors of a file, in another batch of the same size."""
     method, changes = VARIANTS[name]
     experiment = small("addition-97", *changes, methods=(method,))
     ensemble, stepper = together(experiment, method, [0, 1, 2])
@@ -403,7 +404,7 @@ def as_stored(value: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_state_is_one_seeds_own(name: str) -> None:
-    """A seed's state in company is its state alone, so that a smaller company can go on with it."""
+    """A seed's state in a batch is its state alone, so that a smaller batch can resume with it."""
     method, changes = VARIANTS[name]
     experiment = small("addition-97", DOUBLE, *changes, methods=(method,))
     ensemble, stepper = together(experiment, method, [0, 1, 2])
@@ -423,9 +424,14 @@ def test_a_state_is_one_seeds_own(name: str) -> None:
 def test_auto_is_fast_in_float32_on_a_gpu_and_what_is_asked_for_stays(
     device: str, dtype: torch.dtype, precision: str
 ) -> None:
-    chain = [spec.Momentum(), spec.Polar(), spec.Polar(precision="exact"), spec.Polar(precision="fast")]
+    chain = [
+        config.MomentumSettings(),
+        config.PolarSettings(),
+        config.PolarSettings(precision="exact"),
+        config.PolarSettings(precision="fast"),
+    ]
     found = settled(chain, torch.device(device), dtype)
-    assert found == [chain[0], spec.Polar(precision=precision), *chain[2:]]
+    assert found == [chain[0], config.PolarSettings(precision=precision), *chain[2:]]
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "muon"])
@@ -448,17 +454,17 @@ def test_learning_rates_rise_in_a_straight_line_and_go_on_where_they_were(kind: 
 
 
 def test_when_every_seed_is_off_a_step_is_the_plain_one() -> None:
-    """And it is known to be, after a state as well, so that whoever records steps can leave the transforms out."""
+    """The stepper knows it, after loading a state as well, so that captured steps can omit the transforms."""
     experiment = small()
     ensemble, stepper = together(experiment, "egd", (0, 1))
     plainly, plain = together(experiment, "sgd", (0, 1))
-    for accuracies, resting in (([0.5, 0.5], False), ([0.99, 0.5], False), ([0.5, 0.99], True)):
+    for accuracies, all_off in (([0.5, 0.5], False), ([0.99, 0.5], False), ([0.5, 0.99], True)):
         stepper.observe(torch.tensor(accuracies))
-        assert stepper.resting == resting
+        assert stepper.all_off == all_off
     again = Stepper(experiment.method("egd"), ensemble.parameters)
-    assert not again.resting
+    assert not again.all_off
     again.load(stepper.states())
-    assert again.resting
+    assert again.all_off
     steps(ensemble, again, range(2))
     steps(plainly, plain, range(2))
     assert all(same(one, other) for one, other in zip(parameters(ensemble), parameters(plainly), strict=True))

@@ -1,1 +1,96 @@
-"""A room."""
+"""Numbers from stored runs, without layout: summaries of runs, statistics over seeds, gains, verdicts, curves.
+
+`gather(store)` reads a store once; everything else starts from what it returns. Nothing here trains or draws.
+"""
+
+from egalitarian.lab.analysis.counts import NOTHING, Count, Value, in_percent, measured, percent, quantile, ratio, times
+from egalitarian.lab.analysis.curves import (
+    Array,
+    Band,
+    band,
+    common_seed,
+    fan,
+    plane_of,
+    rest_of_full_run,
+)
+from egalitarian.lab.analysis.early import CHANCE, early_rows
+from egalitarian.lab.analysis.early import FEWEST as FEWEST_POINTS
+from egalitarian.lab.analysis.gains import AverageGain, average_gain
+from egalitarian.lab.analysis.gathered import Gathered, gather
+from egalitarian.lab.analysis.judging import ERRATA, VerdictKind
+from egalitarian.lab.analysis.reading import Reading, RunSummary
+from egalitarian.lab.analysis.record import VerdictRecord, load_record
+from egalitarian.lab.analysis.rows import (
+    AccuracyRow,
+    MethodRow,
+    MethodSummary,
+    accuracy_rows,
+    method_rows,
+    seed_counts,
+    summarize_method,
+)
+from egalitarian.lab.analysis.statistics import (
+    Accuracy,
+    Estimate,
+    Spent,
+    epochs_to_threshold,
+    estimate,
+    median_and_range,
+    spent_on,
+)
+from egalitarian.lab.analysis.timings import Platform
+from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, tally, to_record
+
+__all__ = [
+    "CHANCE",
+    "ERRATA",
+    "FEWEST_POINTS",
+    "NOTHING",
+    "Accuracy",
+    "AccuracyRow",
+    "Array",
+    "AverageGain",
+    "Band",
+    "Checked",
+    "Count",
+    "Estimate",
+    "Gathered",
+    "MethodRow",
+    "MethodSummary",
+    "Platform",
+    "Reading",
+    "RunSummary",
+    "Spent",
+    "Value",
+    "Verdict",
+    "VerdictKind",
+    "VerdictRecord",
+    "accuracy_rows",
+    "average_gain",
+    "band",
+    "check",
+    "common_seed",
+    "early_rows",
+    "epochs_to_threshold",
+    "estimate",
+    "fan",
+    "gather",
+    "in_percent",
+    "in_words",
+    "judge",
+    "load_record",
+    "measured",
+    "median_and_range",
+    "method_rows",
+    "percent",
+    "plane_of",
+    "quantile",
+    "ratio",
+    "rest_of_full_run",
+    "seed_counts",
+    "spent_on",
+    "summarize_method",
+    "tally",
+    "times",
+    "to_record",
+]

@@ -1,6 +1,6 @@
-"""Average gains over tasks, as the paper makes them: for each task the baseline's epochs over the method's, then the mean.
+"""Average gains over tasks, as the paper defines them: the mean over tasks of the baseline's epochs over the method's.
 
-Ours are ratios of medians. Their spread is that of the same average made as the paper's is, from one seed per cell.
+Our gains are ratios of medians. Their spread is that of averages from one seed per cell, which is what the paper has.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from egalitarian.lab.analysis.counts import Count, mean, ratio
-from egalitarian.lab.analysis.gather import Gathered, Summary
-from egalitarian.lab.analysis.rows import cost_of, seconds_of
-from egalitarian.lab.analysis.statistics import Estimate, estimate
-from egalitarian.lab.config.contents import Gain
+from egalitarian.lab.analysis.gathered import Gathered
+from egalitarian.lab.analysis.reading import RunSummary
+from egalitarian.lab.analysis.statistics import Estimate, cost_of, estimate, seconds_to_threshold
+from egalitarian.lab.config import Gain
 
 DRAWS = 4000
 FEWEST = 3
-"""Seeds in every cell, below which no spread is given."""
+"""Seeds that every cell must have for a spread."""
 Array = NDArray[np.float64]
 
 
@@ -31,37 +31,37 @@ class AverageGain:
     plan: Gain
     epochs: Count | None
     seconds: Count | None
-    """Over those counted where method and baseline were timed on the same platform."""
+    """Over the experiments where method and baseline were timed on the same platform."""
     timed: tuple[str, ...]
-    """The experiments that are so."""
+    """These experiments."""
     counted: Mapping[str, str]
-    """Experiment to the method that was best there."""
+    """From each experiment that counts to its best method."""
     left_out: Mapping[str, str]
-    """Experiment to why."""
+    """From each experiment that does not count to the reason."""
     spread: tuple[float, float] | None
-    """The central 95 % of the averages that one seed per cell gives."""
+    """The central 95 % of the averages from one seed per cell."""
     n: int
     """Seeds in the smallest cell."""
     unfinished: bool
 
 
-class Task(NamedTuple):
-    """One experiment's part in an average."""
+class TaskGain(NamedTuple):
+    """The gain on one experiment."""
 
-    baseline: list[Summary]
-    methods: dict[str, list[Summary]]
+    baseline: list[RunSummary]
+    methods: dict[str, list[RunSummary]]
     best: str | None
     """The method that counts."""
     epochs: Count | None
     seconds: Count | None
 
     @property
-    def cells(self) -> list[list[Summary]]:
+    def cells(self) -> list[list[RunSummary]]:
         return [self.baseline, *self.methods.values()]
 
     @property
     def left_out(self) -> str:
-        """Why it does not count; empty if it does."""
+        """The reason why it does not count; empty if it counts."""
         if not self.baseline or not self.methods:
             return "not run"
         if self.epochs:
@@ -74,7 +74,7 @@ class Task(NamedTuple):
 
 
 def average_gain(gathered: Gathered, plan: Gain, experiments: Sequence[str]) -> AverageGain:
-    """The mean over those experiments where both the baseline and one of the methods passed; it says which."""
+    """The mean over the experiments where the baseline and one of the methods pass."""
     tasks = {name: _task(gathered, plan, name) for name in experiments if name not in plan.leaves_out}
     counted = {name: task for name, task in tasks.items() if not task.left_out}
     run = [task for task in tasks.values() if task.baseline and task.methods]
@@ -95,36 +95,37 @@ def average_gain(gathered: Gathered, plan: Gain, experiments: Sequence[str]) -> 
     )
 
 
-def _task(gathered: Gathered, plan: Gain, experiment: str) -> Task:
+def _task(gathered: Gathered, plan: Gain, experiment: str) -> TaskGain:
     baseline = gathered.of(experiment, plan.baseline)
     found = {method: gathered.of(experiment, method) for method in plan.methods}
     methods = {method: seeds for method, seeds in found.items() if seeds}
     best = _best({method: estimate(seeds) for method, seeds in methods.items()})
     plain = estimate(baseline).settled
-    if best is None or plain is None or plain.sign:  # a bound is one of the budget, and would be the average's largest part
-        return Task(baseline, methods, best, None, None)
+    if best is None or plain is None or plain.sign:  # a bound would depend on the budget alone, and dominate the average
+        return TaskGain(baseline, methods, best, None, None)
     epochs = ratio(plain, estimate(methods[best]).settled)
-    return Task(baseline, methods, best, epochs, _fastest(baseline, list(methods.values())))
+    return TaskGain(baseline, methods, best, epochs, _fastest(baseline, list(methods.values())))
 
 
 def _best(estimates: Mapping[str, Estimate]) -> str | None:
-    """The method with the smallest median, of those whose median passed."""
+    """The method with the smallest median; None if no median passed."""
     medians = {name: found.median.value for name, found in estimates.items() if found.median and not found.median.sign}
     return min(medians, key=lambda name: medians[name]) if medians else None
 
 
-def _fastest(baseline: Sequence[Summary], methods: Sequence[Sequence[Summary]]) -> Count | None:
-    """The best gain in seconds; None where the baseline was timed elsewhere, or no method passed."""
+def _fastest(baseline: Sequence[RunSummary], methods: Sequence[Sequence[RunSummary]]) -> Count | None:
+    """The best gain in seconds; None if the baseline was timed on another platform, or no method passed."""
     cost = cost_of(baseline)
     others = [(seeds, cost_of(seeds)) for seeds in methods]
-    same = [(seeds, found) for seeds, found in others if found and cost and found.place == cost.place]
-    gains = [ratio(seconds_of(estimate(baseline), cost), seconds_of(estimate(seeds), found)) for seeds, found in same]
+    same = [(seeds, found) for seeds, found in others if found and cost and found.platform == cost.platform]
+    over = seconds_to_threshold(estimate(baseline), cost)
+    gains = [ratio(over, seconds_to_threshold(estimate(seeds), found)) for seeds, found in same]
     known = [gain for gain in gains if gain is not None and gain.sign != "<"]
     return max(known, default=None)
 
 
-def _spread(tasks: Sequence[Task]) -> tuple[float, float] | None:
-    """One seed per cell, many times over; a task is left out where the drawn baseline or all drawn methods did not pass."""
+def _spread(tasks: Sequence[TaskGain]) -> tuple[float, float] | None:
+    """From `DRAWS` draws of one seed per cell. A draw leaves out tasks whose baseline or methods did not pass."""
     draw = np.random.default_rng(0)
     gains = []
     for task in tasks:
@@ -141,7 +142,8 @@ def _spread(tasks: Sequence[Task]) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def _drawn(seeds: Sequence[Summary], draw: np.random.Generator) -> Array:
-    """(DRAWS,): epochs of seeds drawn at random, infinite where one did not pass."""
-    epochs = np.array([np.inf if seed.crossed is None else seed.crossed for seed in seeds], dtype=np.float64)
+def _drawn(seeds: Sequence[RunSummary], draw: np.random.Generator) -> Array:
+    """(DRAWS,): epochs of seeds drawn at random, infinite for a seed that did not pass."""
+    crossings = [seed.outcome.crossed for seed in seeds]
+    epochs = np.array([np.inf if crossed is None else crossed for crossed in crossings], dtype=np.float64)
     return epochs[draw.integers(len(epochs), size=DRAWS)]

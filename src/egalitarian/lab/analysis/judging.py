@@ -1,61 +1,59 @@
-"""Whether one value of the paper lies within what our seeds give, and in words how far off it is."""
+"""Rules of a verdict: whether a value of the paper lies within the spread of our seeds, and how far it is off."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-from egalitarian.lab.analysis.accuracies import Accuracy, in_percent
-from egalitarian.lab.analysis.counts import Count, measured, number
+from egalitarian.lab.analysis.counts import Count, in_percent, measured, number
 from egalitarian.lab.analysis.gains import FEWEST, AverageGain
-from egalitarian.lab.analysis.statistics import Estimate
+from egalitarian.lab.analysis.statistics import Accuracy, Estimate
 
-Kind = Literal[
+VerdictKind = Literal[
     "inside", "outside", "undecided", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"
 ]
-Judged = tuple[Kind, str]
+Judged = tuple[VerdictKind, str]
+"""The kind of a verdict, and its text."""
 ERRATA = "docs/errata.md"
 DIGIT = 0.001
-"""The last that the paper prints of an accuracy."""
+"""The last digit that the paper prints of an accuracy."""
 FEW = 3
-"""Tasks from which on they are counted, not named."""
+"""From so many missing tasks on, a verdict gives their number instead of their names."""
 
 
 def judge_reached(paper: int | Literal["never"], found: Estimate, unit: Literal["epochs", "steps"] = "epochs") -> Judged:
-    """Whether the paper's epochs or steps lie within the smallest to largest of the seeds that passed.
+    """Whether the paper's epochs or steps lie between the smallest and the largest seed that passed.
 
-    Above all of these, it is undecided as long as a seed did not pass. A claim of "never" is inside when half of the seeds
-    or more do not pass either.
+    A value above all of these is undecided if another seed did not pass. A claim of "never" is inside if half of the seeds
+    or more do not pass.
     """
     if not found.n:
         return "not run", "not run"
     if found.unfinished:
         return "unfinished", f"unfinished: {found.unfinished} of {found.n} seeds"
     if found.n < FEWEST:
-        return too_few(found.n)
-    return _never(found) if paper == "never" else _placed(float(paper), found, unit)
+        return _too_few(found.n)
+    return _judge_never(found) if paper == "never" else _judge_number(float(paper), found, unit)
 
 
-def _never(found: Estimate) -> Judged:
+def _judge_never(found: Estimate) -> Judged:
     if 2 * found.failed < found.n:
         return "outside", f"outside: {found.passed} of {found.n} seeds pass"
     return "inside", "inside the spread" + (f", though {found.passed} of {found.n} seeds pass" if found.passed else "")
 
 
-def _placed(paper: float, found: Estimate, unit: str) -> Judged:
-    """Of a number, where some seeds or all may not have passed."""
+def _judge_number(paper: float, found: Estimate, unit: str) -> Judged:
     if found.low is None or found.high is None or found.slowest is None:
-        beyond = paper > (found.bound or 0)
-        kind: Kind = "undecided" if beyond else "outside"
+        kind: VerdictKind = "undecided" if paper > (found.bound or 0) else "outside"
         return kind, f"{kind}: none of {found.n} seeds passes within {number(found.bound or 0)} {unit}"
     if found.failed and paper > found.slowest:
         short = f"{found.failed} of {found.n} did not pass within {number(found.bound or 0)} {unit}"
         return "undecided", f"undecided: above every seed that passed (at most {number(found.slowest)}), and {short}"
-    return place(paper, found.low, found.high)
+    return compare(paper, found.low, found.high)
 
 
-def place(paper: float, low: Count, high: Count) -> Judged:
-    """Of a value beside a spread, in words, too."""
+def compare(paper: float, low: Count, high: Count) -> Judged:
+    """Whether a value lies within a spread, and by what percentage it is off."""
     ends = f"[{low}, {high}]"
     if paper < low.value:
         return "outside", f"outside: {float(f'{100 * (1 - paper / low.value):.2g}'):g} % below the spread {ends}"
@@ -66,28 +64,28 @@ def place(paper: float, low: Count, high: Count) -> Judged:
 
 
 def judge_mean(paper: float, found: Accuracy) -> Judged:
-    """Of a mean over epochs: within the smallest to largest of the seeds."""
+    """Whether a mean over epochs lies between the smallest and the largest seed."""
     if found.others:
         return "unfinished", f"unfinished: {found.others} of {found.n + found.diverged + found.others} seeds"
     if not found.n + found.diverged:
         return "not run", "not run"
     if found.n + found.diverged < FEWEST:
-        return too_few(found.n + found.diverged)
-    return _between(paper, found)
+        return _too_few(found.n + found.diverged)
+    return _judge_accuracy(paper, found)
 
 
 def judge_final(paper: float, found: Accuracy) -> Judged:
-    """Of an accuracy at a run's end: one full-length run can agree with the paper, and is too little to contradict it."""
+    """Whether a final accuracy lies within the spread. A single full-length run can agree, but not contradict."""
     if not found.n and (found.others or not found.diverged):
         return "not run", "not run: none that was taken to the end"
-    kind, told = _between(paper, found)
+    kind, text = _judge_accuracy(paper, found)
     if kind == "outside" and (found.n or found.diverged) < FEWEST:
-        return "too few seeds", f"too few seeds: {found.n} of full length; {told.removeprefix('outside: ')}"
-    return kind, told
+        return "too few seeds", f"too few seeds: {found.n} of full length; {text.removeprefix('outside: ')}"
+    return kind, text
 
 
-def _between(paper: float, found: Accuracy) -> Judged:
-    """With half a digit to spare, as the paper's value is rounded."""
+def _judge_accuracy(paper: float, found: Accuracy) -> Judged:
+    """With a tolerance of half a digit, as the paper's value is rounded."""
     lost = f"; {found.diverged} of {found.n + found.diverged} seeds diverged" if found.diverged else ""
     if found.low is None or found.high is None:
         return "outside", f"outside: all {found.diverged} seeds diverged"
@@ -100,35 +98,33 @@ def _between(paper: float, found: Accuracy) -> Judged:
 
 
 def judge_gain(paper: float, gain: AverageGain) -> Judged:
-    """Of an average over tasks: within the central 95 % of those made from single seeds."""
+    """Whether an average over tasks lies within the central 95 % of averages from single seeds."""
     missing = [name for name, reason in gain.left_out.items() if reason == "not run"]
     if not gain.n:
         return "not run", "not run"
     if missing:
-        return (
-            "incomplete",
-            f"incomplete: not run on {', '.join(missing) if len(missing) < FEW else f'{len(missing)} tasks'}",
-        )
+        tasks = ", ".join(missing) if len(missing) < FEW else f"{len(missing)} tasks"
+        return "incomplete", f"incomplete: not run on {tasks}"
     if gain.unfinished:
         return "unfinished", "unfinished"
     if gain.spread is None:
-        return too_few(gain.n, " in every cell")
+        return _too_few(gain.n, " in every cell")
     low, high = (Count(float(f"{end:.1f}")) for end in gain.spread)
-    kind, told = place(paper, low, high)
+    kind, text = compare(paper, low, high)
     left_out = [f"{name} ({reason})" for name, reason in gain.left_out.items() if reason != "by definition"]
-    return kind, told + (f"; without {', '.join(left_out)}" if left_out else "")
+    return kind, text + (f"; without {', '.join(left_out)}" if left_out else "")
 
 
-def too_few(seeds: int, where: str = "") -> Judged:
+def _too_few(seeds: int, where: str = "") -> Judged:
     return "too few seeds", f"too few seeds: {seeds}, at least {FEWEST} are needed{where}"
 
 
-def excused(judged: Judged, erratum: str) -> Judged:
-    """Outside for a reason that the errata tell is known."""
-    kind, told = judged
-    return judged if kind != "outside" or not erratum else ("known", f"known: see {ERRATA}#{anchor(erratum)} ({told})")
+def excuse(judged: Judged, erratum: str) -> Judged:
+    """A verdict of outside becomes known if an erratum explains it."""
+    kind, text = judged
+    return judged if kind != "outside" or not erratum else ("known", f"known: see {ERRATA}#{anchor(erratum)} ({text})")
 
 
 def anchor(heading: str) -> str:
-    """A heading as Markdown pages link to it."""
+    """The anchor by which Markdown pages link to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

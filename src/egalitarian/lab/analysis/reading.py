@@ -1,54 +1,117 @@
-"""One stored run, read once: its crossing, its best and last epoch, a curve thin enough to draw, what it cost and where."""
+"""One stored run: its summary, and what is read from its files: outcome, thinned curve, sessions, platform."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
 
-from egalitarian.lab.analysis.sittings import Sitting, sittings_of
-from egalitarian.lab.runs.store import Record, Stored, StoreError
-from egalitarian.lab.training.metrics import decode, is_snapshot
+from egalitarian.lab.analysis.counts import Value
+from egalitarian.lab.analysis.timings import Platform, TrainingSession, platform_of, sessions_of, share_of_time
+from egalitarian.lab.config import decode, is_snapshot
+from egalitarian.lab.runs import Outcome, Stored, StoreError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
 
 PER_DECADE = 100
 """Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
 WHOLE = 100
-"""Epochs of which all are kept: labels that are shuffled make an accuracy fall from one to the next."""
+"""Epochs at the start that are all kept: where labels are shuffled, accuracy changes from one epoch to the next."""
+State = Literal["passed", "not passed", "diverged", "unfinished"]
 T = TypeVar("T")
 
 
-class Platform(NamedTuple):
-    """Where and with what a run was made, and what an epoch cost there."""
+def bound_of(outcome: Outcome, budget: int) -> int:
+    """The epochs within which a run did not pass. A run that diverged never will, so at least its whole budget counts."""
+    return max(budget, outcome.epochs) if outcome.diverged else outcome.epochs
 
-    hardware: str
-    device: str
-    threads: int
-    together: int
-    """Seeds that were trained side by side."""
-    beside: int
-    """Other processes that trained at the same time."""
-    torch: str
-    commit: str
-    source: str
-    when: str
-    ms_per_epoch: float | None
-    """Of one seed: training alone, the median over epochs, over the seeds trained side by side."""
-    measuring_ms_per_epoch: float | None
-    polar: str
-    """How the polar factor was taken, "fast" or "exact", or both, where sittings differ; empty: not at all, or not said."""
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The numbers of one run."""
+
+    experiment: str
+    method: str
+    seed: int
+    id: str
+    outcome: Outcome
+    budget: int
+    """Epochs."""
+    past: int = 0
+    """Epochs that a run continues after the one that passed."""
+    platform: Platform | None = None
+    end: tuple[float, float] | None = None
+    """Smallest and largest test accuracy over the last tenth of the epochs."""
+    mean_train_accuracy: float | None = None
+    """Over the epochs within the budget."""
+    seconds: float | None = None
+    """One seed's share of the time, training and measuring."""
+    sessions: tuple[TrainingSession, ...] = ()
+    differs: str = ""
+    """How a variant differs from the catalogue; empty for a run that counts."""
 
     @property
-    def place(self) -> str:
-        """All that a time depends on, in words."""
-        threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.device == "cpu" else ""
-        company = f"{self.together} seeds side by side" if self.together > 1 else "one seed alone"
-        others = f", with {self.beside} other process{'es' * (self.beside != 1)}" if self.beside else ""
-        return f"{self.hardware}{threads}, {company}{others}"
+    def state(self) -> State:
+        """Passed wins over diverged: a run may diverge after it passed."""
+        if self.outcome.crossed is not None:
+            return "passed"
+        if self.outcome.diverged:
+            return "diverged"
+        return "not passed" if self.outcome.epochs >= self.budget else "unfinished"
+
+    @property
+    def bound(self) -> int:
+        """The epochs within which it did not pass."""
+        return bound_of(self.outcome, self.budget)
+
+    @property
+    def full(self) -> bool:
+        """Whether it was trained for its whole budget and did not diverge."""
+        return self.outcome.epochs >= self.budget and not self.outcome.diverged
+
+    @property
+    def extended(self) -> bool:
+        """Whether it continued for longer than a run does that has passed."""
+        crossed = self.outcome.crossed
+        return crossed is not None and self.outcome.epochs > crossed + 1 + self.past
+
+    def record(self) -> dict[str, Value]:
+        """One row of summary.csv."""
+        outcome, platform = self.outcome, self.platform
+        return {
+            "experiment": self.experiment,
+            "method": self.method,
+            "seed": self.seed,
+            "id": self.id,
+            "counts": "no" if self.differs else "yes",
+            "state": self.state,
+            "crossed": outcome.crossed,
+            "epochs": outcome.epochs,
+            "train_accuracy": outcome.train_accuracy,
+            "test_accuracy": outcome.test_accuracy,
+            "best_test_accuracy": outcome.best_test_accuracy,
+            "full_length": "yes" if self.full else "no",
+            "mean_train_accuracy": self.mean_train_accuracy,
+            "seconds": self.seconds,
+            "ms_per_epoch": platform and platform.ms_per_epoch,
+            "measuring_ms_per_epoch": platform and platform.measuring_ms_per_epoch,
+            "hardware": platform and platform.hardware,
+            "device": platform and platform.device,
+            "threads": platform and platform.threads,
+            "seeds_side_by_side": platform and platform.seeds,
+            "torch": platform and platform.torch,
+            "polar": platform and platform.polar,
+            "source": platform and platform.source,
+            "commit": platform and platform.commit,
+            "when": platform and platform.when,
+            "differs": self.differs,
+        }
 
 
 @dataclass(frozen=True)
@@ -56,120 +119,85 @@ class Reading:
     """What is kept of a run's records."""
 
     stored: Stored
-    epochs: int
-    crossed: int | None
-    diverged: bool
-    last: Record | None
-    best_test_accuracy: float | None
+    outcome: Outcome
+    """After all stored epochs."""
+    mean_train_accuracy: float | None
+    """Over the epochs within the budget."""
     end: tuple[float, float] | None
     """Smallest and largest test accuracy over the last tenth of the epochs."""
-    mean_train_accuracy: float | None
-    """Over all epochs."""
     seconds: float | None
-    """One seed's share of all the time it took, training and measuring; epochs that were trained twice count twice."""
-    sittings: tuple[Sitting, ...]
-    curve: pd.DataFrame = field(repr=False)
-    """One row per kept epoch."""
+    """One seed's share of the time, training and measuring. Epochs that were trained twice count twice."""
+    sessions: tuple[TrainingSession, ...]
     platform: Platform | None
+    curve: pd.DataFrame = field(repr=False)
+    """One row per kept epoch, one column per measure."""
 
     def snapshots(self) -> list[dict[str, Any]]:
-        """Every snapshot: epoch, singular_values, displacement. Not kept, as they are large."""
-        lines = _patiently(lambda: _vouched(self.stored))
+        """Every snapshot: epoch, singular_values, displacement. They are large, so each call reads them from disk."""
+        lines = _read_again_on_error(lambda: _lines(self.stored))
         found = [json.loads(line) for line in lines if b'"snapshot"' in line]
         return [
             {
                 "epoch": record["epoch"],
                 "singular_values": np.array(record["snapshot"]["singular_values"], dtype=float),
-                "displacement": decode(record["snapshot"]["displacement"]),
+                "displacement": np.asarray(decode(record["snapshot"]["displacement"])),
             }
             for record in found
         ]
 
 
 def read_run(stored: Stored, threshold: float, budget: int) -> Reading:
-    """A mean is over the budget's epochs, however long somebody went on. Raises StoreError for what was cut or edited."""
-    lines = _patiently(lambda: _vouched(stored))
+    """Reads the epochs up to the newest checkpoint.
+
+    Raises:
+        StoreError: records that were cut or edited.
+    """
+    import pandas as pd  # slow to import, and most commands do not need it
+
+    lines = _read_again_on_error(lambda: _lines(stored))
     records = json.loads(b"[" + b",".join(line for line in lines if b'"snapshot"' not in line) + b"]")
+    within = Outcome.of(records, threshold, budget=budget)
+    outcome = reduce(Outcome.after, (record for record in records if record["epoch"] >= budget), within)
     accuracies = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
-    within = [record for record in records if record["epoch"] < budget]
-    learnt = [record["train_accuracy"] for record in within if record["train_accuracy"] is not None]
     end = accuracies[-max(1, len(accuracies) // 10) :]
-    past = (record["epoch"] for record in records if (record["test_accuracy"] or 0) > threshold)
-    last = records[-1] if records else None
-    kept = [record for record in records if record is last or is_kept(record["epoch"])]
-    environments, timings = stored.environments, stored.timings
+    kept = [record for record in records if record is records[-1] or is_kept(record["epoch"])]
     curve = pd.DataFrame(kept).drop(columns="active", errors="ignore")
+    environments, timings = stored.environments, stored.timings
     return Reading(
         stored=stored,
-        epochs=0 if last is None else last["epoch"] + 1,
-        crossed=next(past, None),
-        diverged=last is not None and last["train_loss"] is None,
-        last=last,
-        best_test_accuracy=max(accuracies, default=None),
+        outcome=outcome,
+        mean_train_accuracy=within.mean_train_accuracy,
         end=(min(end), max(end)) if end else None,
-        mean_train_accuracy=sum(learnt) / len(learnt) if learnt else None,
-        seconds=_share(timings),
-        sittings=sittings_of(environments, timings),
+        seconds=share_of_time(timings),
+        sessions=sessions_of(environments, timings),
+        platform=platform_of(environments, timings),
         curve=curve.astype(float).astype({"epoch": int}) if kept else curve,
-        platform=_platform(environments, timings),
     )
 
 
 @cache
 def is_kept(epoch: int) -> bool:
-    """Whether epoch + 1 is small, or one of `PER_DECADE` whole numbers per decade, evenly in the logarithm; and snapshots,
-    which are all that some runs have spectra of."""
+    """Whether a curve keeps the epoch: all at the start, then `PER_DECADE` per decade, evenly in the logarithm.
+
+    Snapshots are kept as well: some runs have spectra at these epochs alone.
+    """
     number = epoch + 1
     return (
         number <= WHOLE
         or is_snapshot(epoch)
-        or bool(number == round(10 ** (round(PER_DECADE * np.log10(number)) / PER_DECADE)))
+        or number == round(10 ** (round(PER_DECADE * math.log10(number)) / PER_DECADE))
     )
 
 
-def _vouched(stored: Stored) -> list[bytes]:
+def _lines(stored: Stored) -> list[bytes]:
+    """The records up to the newest checkpoint, whose checksum they have."""
     newest = next(iter(stored.checkpoints()), None)
-    return [] if newest is None else stored.vouched(newest).splitlines()
+    return [] if newest is None else stored.verified(newest).splitlines()
 
 
-def _patiently(look: Callable[[], T]) -> T:
-    """A run may be in training: its checkpoint can be replaced between two looks. A second look then succeeds."""
+def _read_again_on_error(read: Callable[[], T]) -> T:
+    """A run in training may replace its checkpoint between two reads. The second attempt then succeeds."""
     try:
-        return look()
+        return read()
     except StoreError:
-        return look()
-
-
-def _platform(environments: list[Record], timings: list[Record]) -> Platform | None:
-    """Of the sitting that trained the most epochs, where there were several; later lines replace repeated epochs."""
-    if not environments:
-        return None
-    by_epoch = {timing["epoch"]: timing for timing in timings}
-    starts = [environment["epoch"] for environment in environments]
-    ends = [min((start for start in starts[place + 1 :]), default=len(by_epoch)) for place in range(len(starts))]
-    longest = max(range(len(starts)), key=lambda place: (ends[place] - starts[place], place))
-    about = environments[longest]
-    sitting = [timing for epoch, timing in by_epoch.items() if starts[longest] <= epoch < ends[longest]]
-    return Platform(
-        hardware=about["hardware"],
-        device=about["device"],
-        threads=about["threads"],
-        together=about["seeds"],
-        beside=about.get("beside", 0),
-        torch=about["torch"],
-        commit=about["commit"] or "",
-        source=about["source"],
-        when=about["when"],
-        ms_per_epoch=_median_ms(timing["training"] / timing["seeds"] for timing in sitting),
-        measuring_ms_per_epoch=_median_ms(timing["measuring"] / timing["seeds"] for timing in sitting),
-        polar=", ".join(dict.fromkeys(each["polar"] for each in environments if each.get("polar"))),
-    )
-
-
-def _share(timings: list[Record]) -> float | None:
-    return sum((timing["training"] + timing["measuring"]) / timing["seeds"] for timing in timings) if timings else None
-
-
-def _median_ms(seconds: Iterable[float]) -> float | None:
-    numbers = list(seconds)
-    return 1000 * float(np.median(numbers)) if numbers else None
+        return read()

@@ -1,51 +1,71 @@
-"""The paper against our runs, cell by cell: its value, our median, the spread over seeds, a verdict, and that on record."""
+"""The paper against our runs: a verdict for each cell of its tables, and the verdict on record."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from egalitarian.lab.analysis.accuracies import Accuracy, final_accuracy, in_percent, mean_train_accuracy
-from egalitarian.lab.analysis.counts import Count, measured, times
+from egalitarian.lab.analysis.counts import Count, Value, in_percent, measured, times
 from egalitarian.lab.analysis.gains import average_gain
-from egalitarian.lab.analysis.gather import Gathered, Summary, gather
-from egalitarian.lab.analysis.judging import Judged, Kind, excused, judge_final, judge_gain, judge_mean, judge_reached
-from egalitarian.lab.analysis.recorded import Cell, Measure, Record, Says, as_toml, load_record
-from egalitarian.lab.analysis.rows import cost_of, reached, seconds_of
-from egalitarian.lab.analysis.statistics import Estimate, estimate
-from egalitarian.lab.config.contents import Contents, TablePlan, load_contents
-from egalitarian.lab.config.spec import Claim, Experiment
-from egalitarian.lab.report.render import Value
-from egalitarian.lab.runs.store import Store
+from egalitarian.lab.analysis.gathered import Gathered, gather
+from egalitarian.lab.analysis.judging import (
+    Judged,
+    VerdictKind,
+    excuse,
+    judge_final,
+    judge_gain,
+    judge_mean,
+    judge_reached,
+)
+from egalitarian.lab.analysis.reading import RunSummary
+from egalitarian.lab.analysis.record import Cell, Finding, Quantity, VerdictRecord, as_toml, load_record
+from egalitarian.lab.analysis.rows import reached
+from egalitarian.lab.analysis.statistics import (
+    Accuracy,
+    Estimate,
+    cost_of,
+    estimate,
+    final_accuracy,
+    mean_train_accuracy,
+    seconds_to_threshold,
+)
+from egalitarian.lab.config import Claim, Contents, Experiment, TablePlan, load_contents
+from egalitarian.lab.runs import Store
 
-SAYS: dict[Kind, Says] = {"inside": "inside", "outside": "outside", "known": "outside", "undecided": "undecided"}
-"""What a kind of verdict comes to; the others say nothing yet."""
+FINDINGS: dict[VerdictKind, Finding] = {
+    "inside": "inside",
+    "outside": "outside",
+    "known": "outside",
+    "undecided": "undecided",
+}
+"""Kinds of verdicts that settle a cell. The others leave it open."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One cell of the paper's tables."""
+    """The verdict on one cell of the paper's tables."""
 
     table: str
     experiment: str
     method: str
-    measure: Measure
+    measure: Quantity
     paper: str
     ours: str
     """Our median."""
     spread: str
-    """min–max over seeds; of average gains, the central 95 % of those made from single seeds."""
+    """min–max over seeds; of average gains, the central 95 % of averages from single seeds."""
     n: int
     passed: int
-    """Of accuracies, the runs that count."""
-    kind: Kind
+    """Seeds that passed; for accuracies, runs that count."""
+    kind: VerdictKind
     verdict: str
     aside: bool
-    """Whether the experiment is not the one the paper's number is of: its text read literally, or a user's own."""
-    recorded: Says | None = None
-    """The verdict on record."""
+    """Whether the experiment is not the one of the paper's number: its text taken literally, or a user's own."""
+    recorded: Finding | None = None
+    """The finding on record."""
     why: str = ""
     """The reason on record."""
 
@@ -55,25 +75,26 @@ class Verdict:
 
     @property
     def compared(self) -> bool:
-        """Whether there is anything to judge: not of a wall-clock time."""
+        """Whether the cell can be judged. Times on other hardware cannot."""
         return self.kind != "other hardware"
 
     @property
-    def says(self) -> Says | None:
-        return SAYS.get(self.kind)
+    def finding(self) -> Finding | None:
+        """None if the cell is open."""
+        return FINDINGS.get(self.kind)
 
     @property
     def contradicts(self) -> bool:
-        """Whether the runs say something else than the record."""
-        return self.says is not None and self.recorded is not None and self.says != self.recorded
+        """Whether the finding differs from that on record."""
+        return self.finding is not None and self.recorded is not None and self.finding != self.recorded
 
     def record(self) -> dict[str, Value]:
-        """As plain values, for a file."""
+        """One row of verdicts.csv."""
         return asdict(self)
 
 
-class Where(NamedTuple):
-    """The row that a cell is in."""
+class ClaimRow(NamedTuple):
+    """The row of a cell: table, experiment and method."""
 
     table: str
     experiment: str
@@ -82,12 +103,13 @@ class Where(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The verdicts, what could not be read, and what else there is to say."""
+    """All verdicts, with warnings and remarks."""
 
     verdicts: list[Verdict]
     warnings: tuple[str, ...]
+    """Runs that could not be read."""
     remarks: tuple[str, ...]
-    """What is stored and counts nowhere, and experiments that the paper says nothing of."""
+    """Runs that count nowhere, and experiments without claims of the paper."""
 
     @property
     def contradictions(self) -> list[Verdict]:
@@ -95,21 +117,22 @@ class Checked(NamedTuple):
 
     @property
     def open(self) -> list[Verdict]:
-        """Cells that say nothing yet, or have no verdict on record."""
-        return [each for each in self.verdicts if each.compared and (each.says is None or each.recorded is None)]
+        """Cells without a finding, or without one on record."""
+        return [each for each in self.verdicts if each.compared and (each.finding is None or each.recorded is None)]
 
     def ends_well(self, *, strict: bool = False) -> bool:
-        """That all could be read and agrees with the record; if strict, that nothing is open."""
+        """Whether everything could be read and agrees with the record; with `strict`, also whether no cell is open."""
         return not self.warnings and not self.contradictions and not (strict and self.open)
 
 
-def check(store: Store, experiments: Sequence[str] = (), record: Record | None = None) -> Checked:
+def check(store: Store, experiments: Sequence[str] = (), record: VerdictRecord | None = None) -> Checked:
     """A verdict for every cell of the paper's tables on the named experiments, or on all.
 
-    Experiments with claims outside the paper's own tables (its text read literally) are judged if they were run or named.
+    The claims of some experiments are not in the paper's own tables, as they take its text literally. These are judged if
+    they were run or named.
 
     Args:
-        record: what is on record; by default the lab's own file.
+        record: the verdicts on record; by default the lab's own file.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
@@ -117,8 +140,8 @@ def check(store: Store, experiments: Sequence[str] = (), record: Record | None =
     gathered = gather(store, experiments)
     contents = load_contents().of([experiment.name for experiment in gathered.experiments])
     verdicts = judge(contents, gathered, record)
-    apart = f"{len(gathered.variants)} stored runs of other settings count nowhere here; `egalitarian report` lists them"
-    remarks = (*_without_claims(gathered), *gathered.remarks, *([apart] if gathered.variants else []))
+    variants = f"{len(gathered.variants)} stored runs of other settings count nowhere here; `egalitarian report` lists them"
+    remarks = (*_without_claims(gathered), *gathered.remarks, *([variants] if gathered.variants else []))
     return Checked(verdicts, gathered.warnings, remarks)
 
 
@@ -131,113 +154,118 @@ def _without_claims(gathered: Gathered) -> Iterator[str]:
             )
 
 
-def judge(contents: Contents, gathered: Gathered, record: Record | None = None) -> list[Verdict]:
-    """The same, from runs that are gathered already."""
+def judge(contents: Contents, gathered: Gathered, record: VerdictRecord | None = None) -> list[Verdict]:
+    """A verdict for every cell of these contents."""
     run = {summary.experiment for summary in gathered.runs}
     record = load_record() if record is None else record
     cells: list[Verdict] = []
     for experiment in gathered.experiments:
         if gathered.named or experiment.name in run or contents.has(experiment.name, numbered=True):
             for method, claim in experiment.claims.items():
-                cells += _cells(gathered, experiment, method, claim, contents)
+                cells += _judge_claim(gathered, experiment, method, claim, contents)
     for table in contents.tables:
-        cells += _gain_cells(gathered, table, contents.paper.hardware)
+        cells += _judge_gains(gathered, table, contents.paper.hardware)
     return [_with_record(verdict, record) for verdict in cells]
 
 
-def _with_record(verdict: Verdict, record: Record) -> Verdict:
+def _with_record(verdict: Verdict, record: VerdictRecord) -> Verdict:
     entry = record.of(verdict.cell)
     return verdict if entry is None else Verdict(**{**asdict(verdict), "recorded": entry.verdict, "why": entry.why})
 
 
-def _cells(gathered: Gathered, experiment: Experiment, method: str, claim: Claim, contents: Contents) -> Iterator[Verdict]:
+def _judge_claim(
+    gathered: Gathered, experiment: Experiment, method: str, claim: Claim, contents: Contents
+) -> Iterator[Verdict]:
+    """One verdict for each number of a claim."""
     seeds = gathered.of(experiment.name, method)
     aside = not contents.has(experiment.name, numbered=True)
-    where = Where(f"{claim.table}: {experiment.title}" if aside else claim.table, experiment.name, method, aside)
-    cell = partial(_cell, where, claim.erratum)
+    row = ClaimRow(f"{claim.table}: {experiment.title}" if aside else claim.table, experiment.name, method, aside)
+    verdict = partial(_verdict, row, claim.erratum)
     if claim.epochs is not None:
         found = reached(experiment, seeds, "epochs")
-        yield cell("epochs", str(claim.epochs), found, judge_reached(claim.epochs, found))
+        yield verdict("epochs", str(claim.epochs), found, judge_reached(claim.epochs, found))
     if claim.steps is not None:
         found = reached(experiment, seeds, "steps")
-        yield cell("steps", str(claim.steps), found, judge_reached(claim.steps, found, "steps"))
+        yield verdict("steps", str(claim.steps), found, judge_reached(claim.steps, found, "steps"))
     if claim.final_accuracy is not None:
-        final = final_accuracy(seeds)
-        yield cell("final accuracy", in_percent(claim.final_accuracy), final, judge_final(claim.final_accuracy, final))
+        final, paper = final_accuracy(seeds), claim.final_accuracy
+        yield verdict("final accuracy", in_percent(paper), final, judge_final(paper, final))
     if claim.mean_train_accuracy is not None:
-        mean, said = mean_train_accuracy(seeds), claim.mean_train_accuracy
-        yield cell("mean accuracy", in_percent(said), mean, judge_mean(said, mean))
-    yield from _clock_cells(where, experiment, claim, seeds, contents.paper.hardware)
+        mean, paper = mean_train_accuracy(seeds), claim.mean_train_accuracy
+        yield verdict("mean accuracy", in_percent(paper), mean, judge_mean(paper, mean))
+    yield from _list_times(row, experiment, claim, seeds, contents.paper.hardware)
 
 
-def _cell(where: Where, erratum: str, measure: Measure, paper: str, found: Estimate | Accuracy, judged: Judged) -> Verdict:
+def _verdict(
+    row: ClaimRow, erratum: str, measure: Quantity, paper: str, found: Estimate | Accuracy, judged: Judged
+) -> Verdict:
     if isinstance(found, Accuracy):
         ours, counts = "" if found.median is None else in_percent(found.median), (found.n + found.diverged, found.n)
     else:
         ours, counts = "" if found.median is None else str(found.median), (found.n, found.passed)
-    kind, verdict = excused(judged, erratum)
-    return Verdict(*where[:3], measure, paper, ours, found.spread, *counts, kind, verdict, where.aside)
+    kind, text = excuse(judged, erratum)
+    return Verdict(*row[:3], measure, paper, ours, found.spread, *counts, kind, text, row.aside)
 
 
-def _clock_cells(
-    where: Where, experiment: Experiment, claim: Claim, seeds: Sequence[Summary], hardware: str
+def _list_times(
+    row: ClaimRow, experiment: Experiment, claim: Claim, seeds: Sequence[RunSummary], hardware: str
 ) -> Iterator[Verdict]:
-    """Times, which are of other hardware, without a verdict."""
+    """Times on other hardware, which are listed and not judged."""
     found, cost, steps = estimate(seeds), cost_of(seeds), experiment.steps_per_epoch
-    told = f"other hardware: {hardware}; ours {cost.place if cost else 'not run'}"
+    text = f"other hardware: {hardware}; ours {cost.platform if cost else 'not run'}"
     epoch = None if cost is None else cost.ms_per_epoch
-    clocks: list[tuple[Measure, float | None, Count | float | None]] = [
-        ("seconds", claim.seconds, seconds_of(found, cost)),
+    listed: list[tuple[Quantity, float | None, Count | float | None]] = [
+        ("seconds", claim.seconds, seconds_to_threshold(found, cost)),
         ("ms per epoch", claim.ms_per_epoch, epoch),
         ("ms per step", claim.ms_per_step, epoch / steps if epoch is not None and steps else None),
     ]
-    for measure, paper, ours in clocks:
+    for measure, paper, ours in listed:
         if paper is not None:
-            said, counts = "" if ours is None else measured(ours), (found.n, found.passed)
-            yield Verdict(*where[:3], measure, str(paper), said, "", *counts, "other hardware", told, where.aside)
+            ours_text, counts = "" if ours is None else measured(ours), (found.n, found.passed)
+            yield Verdict(*row[:3], measure, str(paper), ours_text, "", *counts, "other hardware", text, row.aside)
 
 
-def _gain_cells(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
+def _judge_gains(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
+    """The average gains of a table."""
     for plan in table.gains:
         gain = average_gain(gathered, plan, table.experiments)
         spread = "–".join(f"{end:.1f}" for end in gain.spread) if gain.spread else ""
-        where, counts = (table.number, "average", plan.name), (gain.n, len(gain.counted))
+        row, counts = (table.number, "average", plan.name), (gain.n, len(gain.counted))
         if plan.epochs is not None:
             ours = times(gain.epochs) if gain.epochs else ""
             judged = judge_gain(plan.epochs, gain)
-            yield Verdict(*where, "gain in epochs", times(plan.epochs), ours, spread, *counts, *judged, False)
+            yield Verdict(*row, "gain in epochs", times(plan.epochs), ours, spread, *counts, *judged, False)
         if plan.seconds is not None:
             ours = times(gain.seconds) if gain.seconds else ""
-            where_timed = f"ours of {', '.join(gain.timed)}" if gain.timed else "ours not run on one platform"
-            verdict = f"other hardware: {hardware}; {where_timed}"
-            paper = times(plan.seconds)
-            yield Verdict(*where, "gain in seconds", paper, ours, "", *counts, "other hardware", verdict, False)
+            timed = f"ours of {', '.join(gain.timed)}" if gain.timed else "ours not run on one platform"
+            text = f"other hardware: {hardware}; {timed}"
+            yield Verdict(*row, "gain in seconds", times(plan.seconds), ours, "", *counts, "other hardware", text, False)
 
 
-def to_record(verdicts: Sequence[Verdict], record: Record) -> str:
-    """The file of verdicts as the runs have them now; where they say nothing, as it was. A reason goes with its verdict."""
+def to_record(verdicts: Sequence[Verdict], record: VerdictRecord) -> str:
+    """The text of a new record. An open cell keeps its entry, and a reason stays as long as its finding does."""
     found = {(entry.measure, name): (entry.verdict, entry.why) for entry in record.verdicts for name in entry.cells}
     for each in verdicts:
-        if each.says is not None:
-            found[each.measure, each.cell.name] = (each.says, each.why if each.says == each.recorded else "")
+        if each.finding is not None:
+            found[each.measure, each.cell.name] = (each.finding, each.why if each.finding == each.recorded else "")
     return as_toml(found)
 
 
 def tally(verdicts: Sequence[Verdict], *, aside: bool = False) -> dict[str, int]:
     """How many verdicts there are of each kind, of cells that can be compared."""
-    kinds = [verdict.kind for verdict in verdicts if verdict.compared and verdict.aside == aside]
-    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+    kinds = Counter(verdict.kind for verdict in verdicts if verdict.compared and verdict.aside == aside)
+    return dict(sorted(kinds.items()))
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
-    """53 inside, 6 outside, ...; wall-clock cells apart, and those that are not of the paper's own settings."""
+    """53 inside, 6 outside, ...; then cells on other settings than the paper's own, and times."""
 
-    def said(counts: dict[str, int]) -> str:
+    def listed(counts: dict[str, int]) -> str:
         return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
-    parts = [said(tally(verdicts)) or "none asked for"]
+    parts = [listed(tally(verdicts)) or "none asked for"]
     aside = tally(verdicts, aside=True)
     clocks = sum(not verdict.compared for verdict in verdicts)
-    parts += [f"on other settings than its own (its text read literally, or one's own): {said(aside)}"] if aside else []
+    parts += [f"on other settings than its own (its text read literally, or one's own): {listed(aside)}"] if aside else []
     parts += [f"{clocks} wall-clock cells are of other hardware"] if clocks else []
     return "; ".join(parts)

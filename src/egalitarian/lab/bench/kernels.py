@@ -1,4 +1,4 @@
-"""Every way to the polar factor, by shape: its time, and how far it is from the float64 SVD."""
+"""Every method for the polar factor, by shape: its time, and its distance from the float64 SVD."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import egalitarian as eg
-from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, power, text, times
+from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, figures, power, text, times
 from egalitarian.lab.bench.timing import BLOCK_MS, Took, Work, measure
 
 SHAPES = (
@@ -21,17 +21,17 @@ SHAPES = (
 ON_A_GPU = ((4096, 4096),)
 QUICK = ((24, 64), (2, 12, 20))
 CONDITIONS = (1e3, 1e4)
-"""Times are of the first."""
-POLARS: tuple[tuple[Literal["svd", "eigh", "products", "inverses"], Literal["exact", "fast"]], ...] = (
-    ("svd", "exact"), ("eigh", "exact"), ("eigh", "fast"), ("products", "exact"), ("products", "fast"),
-    ("inverses", "fast"),
+"""Condition numbers; times are for the first."""
+POLARS: tuple[tuple[Literal["svd", "eigh", "polynomial", "rational"], Literal["exact", "fast"]], ...] = (
+    ("svd", "exact"), ("eigh", "exact"), ("eigh", "fast"), ("polynomial", "exact"), ("polynomial", "fast"),
+    ("rational", "fast"),
 )  # fmt: skip
 RANKS = (128, 64)
 BASELINE = "svd, float32 (authors)"
 FLOOR = 1e-6
-"""The authors': singular values are clamped from below."""
-PRODUCTS_ON_A_CPU = 1_000_000
-"""Entries above which products are left out there: made for a GPU, they take minutes."""
+"""The lower bound of singular values in the authors' code."""
+POLYNOMIAL_ON_A_CPU = 1_000_000
+"""Entries above which the polynomial is left out on a CPU, where it takes minutes."""
 Kernel = Callable[[Tensor], Tensor]
 
 
@@ -57,10 +57,10 @@ COEFFICIENTS = (3.4445, -4.775, 2.0315)
 
 
 def kernels(shape: tuple[int, ...], cuda: bool) -> dict[str, Kernel]:
-    """By name; without a rank that is not below the matrix's own, and without what takes minutes."""
-    left_out = {"inverses"} if cuda else {"products"} if math.prod(shape) > PRODUCTS_ON_A_CPU else set()
-    ways = [way for way in POLARS if way[0] not in left_out]
-    polars = {", ".join(way): partial(eg.polar, method=way[0], precision=way[1]) for way in ways}
+    """By name, without ranks that are not below the matrix's own, and without what takes minutes."""
+    left_out = {"rational"} if cuda else {"polynomial"} if math.prod(shape) > POLYNOMIAL_ON_A_CPU else set()
+    chosen = [pair for pair in POLARS if pair[0] not in left_out]
+    polars = {", ".join(pair): partial(eg.polar, method=pair[0], precision=pair[1]) for pair in chosen}
     ranks = [rank for rank in RANKS if rank < min(shape[-2:])] or [min(shape[-2:]) // 2]
     lowrank = {f"randomized, rank {rank}": partial(eg.polar_lowrank, rank=rank) for rank in ranks}
     return {BASELINE: authors, **polars, **lowrank, "row norm": eg.normalize, "Muon's iteration": newton_schulz}
@@ -94,41 +94,41 @@ def distance(P: Tensor, exact: Tensor) -> float:
     return float(off.max())
 
 
-def rows(setup: Setup) -> Iterator[Row]:
+def rows(setup: Setup) -> Iterator[BenchRow]:
     shapes = QUICK if setup.quick else (*SHAPES, *(ON_A_GPU if setup.cuda else ()))
     for shape in shapes:
         group = " x ".join(map(str, shape))
-        setup.tell(f"{group}: the float64 SVD")
+        setup.report(f"{group}: the float64 SVD")
         samples = {condition: matrix(shape, condition, setup.device) for condition in CONDITIONS}
-        G, ways = samples[CONDITIONS[0]], kernels(shape, setup.cuda)
-        took = measure([_work(name, way, G) for name, way in ways.items()], setup, group)
-        errors: dict[str, dict[str, float | None]] = {name: {} for name in ways}
+        G, listed = samples[CONDITIONS[0]], kernels(shape, setup.cuda)
+        took = measure([_work(name, kernel, G) for name, kernel in listed.items()], setup, group)
+        errors: dict[str, dict[str, float | None]] = {name: {} for name in listed}
         for condition, sample in samples.items():
             exact = reference(sample)
-            for name, way in ways.items():
-                setup.tell(f"{group}: {name}, error")
-                errors[name][_key(condition)] = _error(way, sample, exact)
+            for name, kernel in listed.items():
+                setup.report(f"{group}: {name}, error")
+                errors[name][_key(condition)] = _error(kernel, sample, exact)
         default = {precision: eg.explain(G, precision=precision).partition(":")[0] for precision in ("exact", "fast")}
-        for name in ways:
+        for name in listed:
             is_default = any(name == f"{method}, {precision}" for precision, method in default.items())
             yield _row(group, name, took[name], errors[name], "the default" if is_default else "")
 
 
-def _work(name: str, way: Kernel, G: Tensor) -> Work:
-    """Nothing that calls LAPACK's kind of routine can be captured: it waits for what they report."""
-    waits = name == BASELINE or name.startswith(("svd", "eigh", "randomized"))
-    return Work(name, partial(way, G), captures=not waits)
+def _work(name: str, kernel: Kernel, G: Tensor) -> Work:
+    """LAPACK's kind of routine cannot be captured: it synchronises to read an error code."""
+    synchronises = name == BASELINE or name.startswith(("svd", "eigh", "randomized"))
+    return Work(name, partial(kernel, G), captures=not synchronises)
 
 
-def _row(group: str, name: str, took: Took, errors: dict[str, float | None], note: str) -> Row:
+def _row(group: str, name: str, took: Took, errors: dict[str, float | None], note: str) -> BenchRow:
     notes = "; ".join(each for each in (note, took.note) if each)
-    return Row(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms, **errors}, notes)
+    return BenchRow(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms, **errors}, notes)
 
 
-def _error(way: Kernel, sample: Tensor, exact: Tensor) -> float | None:
-    """None where it fails: then the time's note says why."""
+def _error(kernel: Kernel, sample: Tensor, exact: Tensor) -> float | None:
+    """None if it fails: the note of its time has the reason."""
     try:
-        return distance(way(sample), exact)
+        return distance(kernel(sample), exact)
     except (RuntimeError, ImportError, AttributeError):
         return None
 
@@ -151,7 +151,7 @@ THEME = Theme(
         "The randomized methods and the row norm are not polar factors, so their error is large.\n"
         "the default: what `polar` chooses for this shape, device and precision.\n"
         f"n: repeats, of which the median is shown. On a CPU a repeat is up to {BLOCK_MS:.0f} ms of calls, and "
-        "products are left out above a million entries."
+        "the polynomial is left out above a million entries."
     ),
     groups="shape",
     columns=(

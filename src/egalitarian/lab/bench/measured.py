@@ -1,7 +1,8 @@
-"""A theme measured: on Ctrl-C what there is so far, then files: a table, the numbers, a picture."""
+"""A measured theme and its files: a table, the numbers, a picture. Ctrl-C keeps the rows so far."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Sequence
@@ -9,28 +10,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import egalitarian
-from egalitarian.lab.bench import clock, experiments, kernels, steps
-from egalitarian.lab.bench.picture import draw
-from egalitarian.lab.bench.theme import Row, Setup, Theme
-from egalitarian.lab.config.schema import SpecError, nearest
-from egalitarian.lab.runs.environment import environment
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-THEMES = {theme.name: theme for theme in (kernels.THEME, steps.THEME, experiments.THEME, clock.THEME)}
+import egalitarian
+from egalitarian.lab.bench import experiments, kernels, steps
+from egalitarian.lab.bench.theme import BenchRow, Setup, Theme
+from egalitarian.lab.config import SpecError, nearest
+from egalitarian.lab.report import Block, markdown_lines
+from egalitarian.lab.report.figures import CYCLE, WIDTH, styled
+from egalitarian.lab.runs import environment, write_atomically
+
+THEMES = {theme.name: theme for theme in (kernels.THEME, steps.THEME, experiments.THEME, experiments.CLOCK)}
 LONG = ("clock",)
-"""Measured only where it is asked for: the paper's SGD on six tasks."""
+"""Measured only if named: the paper's SGD on six tasks takes hours."""
+MARKERS = "os^Dv"
+UNITS = {"ms": "ms", "seconds": "seconds"}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a theme, and where and when."""
+    """The rows of a theme, with the environment they were measured in."""
 
     theme: Theme
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     environment: dict[str, Any]
     quick: bool = False
     complete: bool = True
-    """False where it was stopped."""
+    """False if it was stopped."""
 
     @property
     def tables(self) -> list[dict[str, Any]]:
@@ -38,7 +46,7 @@ class Measured:
 
     @property
     def stem(self) -> str:
-        """`kernels_nvidia-h200_2026-11-15`; what is quick or stopped never takes the place of what is whole."""
+        """File name: `kernels_nvidia-h200_2026-11-15`. A quick or stopped measurement never replaces a complete one."""
         hardware = "-".join(re.findall(r"[a-z0-9]+", self.environment["hardware"].lower())) or "unknown"
         apart = ("_quick" if self.quick else "") + ("" if self.complete else "_partial")
         return f"{self.theme.name}_{hardware}_{self.environment['when'][:10]}{apart}"
@@ -47,13 +55,13 @@ class Measured:
     def heading(self) -> str:
         where = self.environment
         threads = f"{where['threads']} thread" + ("s" if where["threads"] > 1 else "")
-        said = f"{where['hardware']}, {threads}, torch {where['torch']}, Python {where['python']}, {where['when'][:10]}"
+        text = f"{where['hardware']}, {threads}, torch {where['torch']}, Python {where['python']}, {where['when'][:10]}"
         apart = ["--quick: small sizes, the numbers mean nothing"] if self.quick else []
         apart += [] if self.complete else ["stopped before all was measured"]
-        return "; ".join([f"{said}; medians of n repeats, egalitarian {egalitarian.__version__}", *apart])
+        return "; ".join([f"{text}; medians of n repeats, egalitarian {egalitarian.__version__}", *apart])
 
     def cells(self) -> list[list[str]]:
-        """The table as it is shown: group, method, numbers, note; a heading first."""
+        """The table as text: group, method, numbers, note; a heading first."""
         theme, tables = self.theme, self.tables
         columns = theme.shown(tables)
         head = [theme.groups, "method", *(column.heading for column in columns), "note"]
@@ -63,18 +71,21 @@ class Measured:
         ]
 
     def write(self, out: Path) -> list[Path]:
-        """The Markdown table, the raw numbers, the picture (where there is anything to draw)."""
+        """Writes the Markdown table, the raw numbers, and the picture if there is anything to draw."""
         out.mkdir(parents=True, exist_ok=True)
         files = [out / f"{self.stem}.{ending}" for ending in ("md", "json", "png")]
-        files[0].write_text(self.markdown(files[2].name), encoding="utf-8")
-        files[1].write_text(json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return files if draw(self.theme, self.rows, files[2]) else files[:2]
+        picture = draw(self.theme, self.rows)
+        write_atomically(files[0], self.markdown(files[2].name))
+        write_atomically(files[1], json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n")
+        if picture is None:
+            return files[:2]
+        write_atomically(files[2], picture)
+        return files
 
     def markdown(self, picture: str) -> str:
         head, *body = self.cells()
         lines = [f"# {self.theme.title}", "", f"{self.heading}.", "", self.theme.about, ""]
-        lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in body]
+        lines += markdown_lines(head, [Block("", tuple(map(tuple, body)))], "l" * len(head))
         return "\n".join([*lines, "", f"![time by method]({picture})", ""])
 
     def plain(self) -> dict[str, Any]:
@@ -92,7 +103,7 @@ class Measured:
 
 
 def chosen(names: Sequence[str]) -> list[Theme]:
-    """Those named, each once, or all but the long."""
+    """The named themes, each once, or all but the long ones."""
     for name in names:
         if name not in THEMES:
             hint = nearest(name, THEMES) or "leave it out for the usual ones"
@@ -101,8 +112,8 @@ def chosen(names: Sequence[str]) -> list[Theme]:
 
 
 def measure_theme(theme: Theme, setup: Setup) -> Measured:
-    """All rows, or those there are when a user stops it."""
-    rows: list[Row] = []
+    """All rows, or those before a user stopped it."""
+    rows: list[BenchRow] = []
     complete = True
     try:
         for row in theme.rows(setup):
@@ -110,3 +121,43 @@ def measure_theme(theme: Theme, setup: Setup) -> Measured:
     except KeyboardInterrupt:
         complete = False
     return Measured(theme, tuple(rows), environment(setup.device), setup.quick, complete)
+
+
+@styled
+def draw(theme: Theme, rows: Sequence[BenchRow]) -> bytes | None:
+    """A PNG: time on a logarithmic axis, a line for each group, a marker for each method; None if no row has a time.
+
+    A filled marker is the plain time, a hollow one that inside a CUDA graph.
+    """
+    timed = [row for row in rows if row.numbers.get(theme.number)]
+    if not timed:
+        return None
+    groups = list(dict.fromkeys(row.group for row in timed))
+    methods = list(dict.fromkeys(row.method for row in timed))
+    figure = Figure(figsize=(WIDTH, 1.6 + 0.34 * len(groups) + 0.1 * len(methods)), layout="constrained")
+    axis = figure.add_subplot()
+    for row in timed:
+        _mark(axis, theme, row, groups.index(row.group), methods.index(row.method))
+    axis.set(xscale="log", xlabel=UNITS[theme.number], ylim=(len(groups) - 0.5, -0.5))
+    axis.set_yticks(range(len(groups)), groups)
+    axis.set_title(theme.title)
+    handles = [Line2D([], [], ls="", label=name, **_look(index)) for index, name in enumerate(methods)]
+    if theme.graph and any(row.numbers.get(theme.graph) for row in timed):
+        handles.append(Line2D([], [], ls="", marker="o", color="#888888", mfc="none", label="hollow: in a CUDA graph"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    picture = io.BytesIO()
+    figure.savefig(picture, metadata={"Software": None})
+    return picture.getvalue()
+
+
+def _mark(axis: Axes, theme: Theme, row: BenchRow, line: int, index: int) -> None:
+    """A method has its own height within its group's line, so that no marker hides another."""
+    height = line + 0.05 * (index % 9 - 4)
+    axis.plot(row.numbers[theme.number], height, ls="", **_look(index))
+    in_graph = row.numbers.get(theme.graph)
+    if in_graph:
+        axis.plot(in_graph, height, ls="", mfc="none", **_look(index))
+
+
+def _look(index: int) -> dict[str, Any]:
+    return {"color": CYCLE[index % len(CYCLE)], "marker": MARKERS[(index // len(CYCLE) + index) % len(MARKERS)]}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 
-from egalitarian.lab.bench import gpt, mlp
-from egalitarian.lab.bench.loop import randomized, with_polar
-from egalitarian.lab.bench.theme import Column, Row, Setup, Theme, figures, text, times
+from egalitarian.lab.bench import optimizers
+from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, figures, text, times
 from egalitarian.lab.bench.timing import Work, measure
-from egalitarian.lab.config import catalog
-from egalitarian.lab.config.spec import Experiment, Method
-from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.stepper import Stepper
+from egalitarian.lab.config import Experiment, LowRankPolarSettings, Method, PolarSettings, load
+from egalitarian.lab.training import Ensemble, Stepper
 
 EXPERIMENTS = ("addition-97", "parity-3")
 QUICK = {
@@ -25,38 +23,49 @@ RANKS = (128, 40)
 """The largest of the paper, for each network."""
 
 
-def rows(setup: Setup) -> Iterator[Row]:
+def rows(setup: Setup) -> Iterator[BenchRow]:
     for name in EXPERIMENTS:
-        experiment = catalog.load(name, QUICK[name] if setup.quick else ())
+        experiment = load(name, QUICK[name] if setup.quick else ())
         for seeds in setup.seeds or ((1, 2) if setup.quick else (1, 8, 64) if setup.cuda else (1, 8)):
             group = f"{name}, {seeds} seed{'s' if seeds > 1 else ''}"
             yield from timed([_work(*each, experiment, seeds, setup) for each in methods(experiment)], setup, group)
-    group, works = mlp.works(setup, BASELINE)
-    yield from timed(works, setup, group)
-    group, works = gpt.works(setup, BASELINE)
-    yield from timed(works, setup, group)
-    for package in gpt.PEERS:
-        if not gpt.installed(package):
-            yield Row(group, package, note="not installed")
+    for works in (optimizers.mlp_works, optimizers.gpt_works):
+        group, rivals = works(setup, BASELINE)
+        yield from timed(rivals, setup, group)
+    for package in optimizers.PEERS:
+        if not optimizers.installed(package):
+            yield BenchRow(group, package, note="not installed")
 
 
-def timed(works: list[Work], setup: Setup, group: str) -> Iterator[Row]:
+def timed(works: list[Work], setup: Setup, group: str) -> Iterator[BenchRow]:
     for name, took in measure(works, setup, group).items():
-        yield Row(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms}, took.note)
+        yield BenchRow(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms}, took.note)
 
 
 def methods(experiment: Experiment) -> list[tuple[str, Method]]:
-    """By what the table calls them."""
+    """By their names in the table."""
     egd, side = experiment.method("egd"), smallest_side(experiment)
     rank = next(rank for rank in (*RANKS, side // 2) if rank < side)
     return [
         (BASELINE, experiment.method("sgd")),
         ("EGD exact", with_polar(egd, "exact")),
         ("EGD fast", with_polar(egd, "fast")),
-        (f"randomized, rank {rank}", randomized(egd, rank)),
+        (f"randomized, rank {rank}", _randomized(egd, rank)),
         ("row norm", experiment.method("row-norm")),
         ("torch.optim.Muon", experiment.method("muon")),
     ]
+
+
+def with_polar(method: Method, precision: Literal["exact", "fast"]) -> Method:
+    """The method with its polar factor in this precision."""
+    links = (link.replace(precision=precision) if isinstance(link, PolarSettings) else link for link in method.transform)
+    return method.replace(transform=tuple(links))
+
+
+def _randomized(method: Method, rank: int) -> Method:
+    """The method with the leading directions instead of all."""
+    links = (LowRankPolarSettings(rank=rank) if isinstance(link, PolarSettings) else link for link in method.transform)
+    return method.replace(transform=tuple(links))
 
 
 def smallest_side(experiment: Experiment) -> int:
@@ -66,7 +75,7 @@ def smallest_side(experiment: Experiment) -> int:
 
 
 def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: Setup) -> Work:
-    """A step on one batch, again and again. A randomized one draws its sketch on the CPU, outside any graph."""
+    """A step on one batch, repeated. A randomized one draws its sketch on the CPU, outside any graph."""
     ensemble = Ensemble(experiment, range(seeds), setup.device)
     stepper, batch = Stepper(method, ensemble.parameters), ensemble.epoch(0)[0]
 
@@ -83,7 +92,7 @@ THEME = Theme(
     title="One training step: bare, with EGD, and with other optimizers",
     about=(
         "The paper's networks: gradient, decay, transforms, update, on one batch, all seeds together. An MLP of "
-        f"MNIST's size, as a plain program. {gpt.ABOUT}\n"
+        f"MNIST's size, as a plain program. {optimizers.ABOUT}\n"
         f"ratio: how many times as long as `{BASELINE}`.\n"
         "graph: inside a CUDA graph, compared with the baseline in one."
     ),

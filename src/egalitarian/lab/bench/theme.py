@@ -1,4 +1,4 @@
-"""What a benchmark is, as values: a theme, its columns, its rows, and what a ratio is."""
+"""A benchmark as values: themes, their columns and rows, and ratios to a baseline."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 
 @dataclass(frozen=True)
 class Setup:
-    """Where and how long to measure."""
+    """The device, and how long to measure."""
 
     device: torch.device
     quick: bool = False
-    """Small sizes and few turns: seconds, to see that it works. Its numbers mean nothing."""
+    """Small sizes and few repeats: seconds, to see that it works. Its numbers mean nothing."""
     seeds: tuple[int, ...] = ()
-    """How many seeds to train at once, in turn; empty: the theme's own."""
-    tell: Callable[[str], None] = field(default=lambda doing: None)
-    """Is told what is being measured."""
+    """Numbers of seeds to train as one batch, one after another; empty: the theme's own."""
+    report: Callable[[str], None] = field(default=lambda doing: None)
+    """Gets a message about what is being measured."""
 
     @property
     def cuda(self) -> bool:
@@ -27,19 +27,19 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method on one group (a shape, a network): numbers by key, None where there is none."""
+class BenchRow:
+    """One method in one group (a shape, a network): numbers by key, None if there is none."""
 
     group: str
     method: str
     n: int = 0
-    """Timed turns, of which the median is shown."""
+    """Timed repeats; numbers are their medians."""
     numbers: dict[str, Any] = field(default_factory=dict)
     note: str = ""
 
 
 class Column(NamedTuple):
-    """A number's key, its heading, and how it is written."""
+    """A number's key, its heading, and its format."""
 
     key: str
     heading: str
@@ -53,21 +53,21 @@ class Theme:
     name: str
     title: str
     about: str
-    """How it was measured, and what the columns are."""
+    """How it was measured, and the meaning of the columns."""
     groups: str
-    """What a group is, as a heading."""
+    """The heading of the groups."""
     columns: tuple[Column, ...]
     number: str
-    """The key of the time that is drawn, and that ratios are of."""
+    """The key of the time in the picture and in the ratios."""
     graph: str
-    """The key of the same inside a CUDA graph; empty where there is none."""
+    """The key of the time inside a CUDA graph; empty if there is none."""
     baseline: str
-    """The method that ratios are to, in each group."""
+    """The method that others are compared with, in each group."""
     faster: bool
-    """Whether a ratio is how many times faster than the baseline, or how many times its time."""
-    rows: Callable[[Setup], Iterator[Row]]
+    """Whether a ratio is a speed-up over the baseline; otherwise it is a multiple of its time."""
+    rows: Callable[[Setup], Iterator[BenchRow]]
 
-    def table(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def table(self, rows: Sequence[BenchRow]) -> list[dict[str, Any]]:
         """The rows as flat tables, with their ratios."""
         made: list[dict[str, Any]] = []
         for row in rows:
@@ -80,11 +80,11 @@ class Theme:
         return made
 
     def shown(self, tables: Sequence[dict[str, Any]]) -> list[Column]:
-        """The columns that have something in them."""
+        """The columns that are not empty."""
         return [column for column in self.columns if any(row.get(column.key) is not None for row in tables)]
 
-    def _ratio(self, row: Row, base: Row | None, key: str) -> float | None:
-        """To the baseline's number of the same key, or where it has none to its plain time."""
+    def _ratio(self, row: BenchRow, base: BenchRow | None, key: str) -> float | None:
+        """To the baseline's number of the same key, or to its plain time if it has none."""
         mine = row.numbers.get(key)
         theirs = None if base is None else base.numbers.get(key) or base.numbers.get(self.number)
         if not mine or not theirs:
@@ -93,7 +93,7 @@ class Theme:
 
 
 def figures(value: Any) -> str:
-    """Three significant figures, without an exponent; nothing where there is none."""
+    """Three significant figures, without an exponent; empty for None."""
     if value is None:
         return ""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1e-3 else f"{value:.1e}"

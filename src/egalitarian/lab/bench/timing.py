@@ -1,4 +1,4 @@
-"""How long something takes: medians, the rivals taking turns, by events on a GPU, and once more inside a CUDA graph."""
+"""Durations: medians of repeats in which the rivals take turns, by CUDA events on a GPU, and again inside a CUDA graph."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import torch
 
 from egalitarian.lab.bench.theme import Setup
-from egalitarian.lab.training.capture import recorded
+from egalitarian.lab.training import captured
 
 SECONDS = 2.0
-"""Of timed turns for each rival."""
+"""Of timed repeats for each rival."""
 LEAST, MOST = 3, 50
-"""Timed turns, whatever they take."""
+"""Bounds of the number of timed repeats."""
 BLOCK_MS = 20.0
-"""Of calls in a turn on a CPU: a single short one would pay for the caches that the rival before it left cold."""
+"""Of calls in a repeat on a CPU: a single short call would be slow after another rival has filled the caches."""
 
 
 def nothing() -> None: ...
@@ -30,14 +30,14 @@ class Work:
     name: str
     run: Callable[[], object]
     prepare: Callable[[], object] = nothing
-    """Before every turn, not timed: puts back what `run` changes."""
+    """Before every repeat, not timed: restores what `run` changes."""
     captures: bool = True
-    """False where it is known to wait for the device (SVD, eigh), which a CUDA graph forbids."""
+    """False if it synchronises with the device (SVD, eigh), which a CUDA graph forbids."""
 
 
 @dataclass(frozen=True)
 class Took:
-    """Medians in milliseconds; None where it did not run."""
+    """Medians in milliseconds; None if it did not run."""
 
     ms: float | None
     n: int
@@ -46,19 +46,19 @@ class Took:
 
 
 def measure(works: Sequence[Work], setup: Setup, group: str) -> dict[str, Took]:
-    """What each took. A rival that fails is left out with what it said; the others go on."""
+    """The time of each rival. One that fails gets its error as a note; the others are measured."""
     turns: dict[str, int] = {}
     calls: dict[str, int] = {}
     failed: dict[str, str] = {}
     for work in works:
-        setup.tell(f"{group}: {work.name}")
+        setup.report(f"{group}: {work.name}")
         try:
             once(work, setup)
             ms = once(work, setup)
             turns[work.name], calls[work.name] = _turns(ms, setup.quick), _calls(work, ms, setup)
-        except Exception as error:  # a rival's, or an out of memory: the table says so
-            failed[work.name] = f"failed: {said(error)}"
-    setup.tell(f"{group}: taking turns")
+        except Exception as error:  # of another package, or out of memory: a note in the table
+            failed[work.name] = f"failed: {message(error)}"
+    setup.report(f"{group}: taking turns")
     taken = in_turn([work for work in works if work.name in turns], turns, calls, setup)
     done: dict[str, Took] = {}
     for work in works:
@@ -71,7 +71,7 @@ def measure(works: Sequence[Work], setup: Setup, group: str) -> dict[str, Took]:
 
 
 def in_turn(works: Sequence[Work], turns: dict[str, int], calls: dict[str, int], setup: Setup) -> dict[str, list[float]]:
-    """Milliseconds of a call in every turn, one rival after the other so that a busy moment hits all alike."""
+    """Milliseconds of a call in every repeat. The rivals take turns, so that a busy moment affects all alike."""
     taken: dict[str, list[float]] = {work.name: [] for work in works}
     for turn in range(max(turns.values(), default=0)):
         for work in works:
@@ -81,7 +81,7 @@ def in_turn(works: Sequence[Work], turns: dict[str, int], calls: dict[str, int],
 
 
 def once(work: Work, setup: Setup, calls: int = 1) -> float:
-    """Milliseconds of a call in one turn."""
+    """Milliseconds of a call in one repeat."""
     work.prepare()
     if not setup.cuda:
         start = time.perf_counter()
@@ -97,10 +97,17 @@ def once(work: Work, setup: Setup, calls: int = 1) -> float:
     return float(begin.elapsed_time(end))
 
 
-def said(error: Exception) -> str:
+def message(error: Exception) -> str:
     """An error on one short line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:100]}"
+
+
+def now(device: torch.device) -> float:
+    """Seconds, when all work on the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _in_graph(work: Work, turns: int, setup: Setup, group: str) -> tuple[float | None, str]:
@@ -108,14 +115,14 @@ def _in_graph(work: Work, turns: int, setup: Setup, group: str) -> tuple[float |
         return None, ""
     if not work.captures:
         return None, "no graph"
-    setup.tell(f"{group}: {work.name}, in a graph")
+    setup.report(f"{group}: {work.name}, in a graph")
     try:
-        replay = Work(work.name, recorded(work.run), work.prepare)
+        replay = Work(work.name, captured(work.run), work.prepare)
         once(replay, setup)
         return statistics.median(once(replay, setup) for _ in range(turns)), ""
     except Exception as error:
         torch.cuda.synchronize(setup.device)
-        return None, f"no graph: {said(error)}"
+        return None, f"no graph: {message(error)}"
 
 
 def _turns(ms: float, quick: bool) -> int:
@@ -123,7 +130,7 @@ def _turns(ms: float, quick: bool) -> int:
 
 
 def _calls(work: Work, ms: float, setup: Setup) -> int:
-    """In a turn; one where something is to be put back before each."""
+    """Calls in a repeat; one if something must be restored before each."""
     if setup.cuda or setup.quick or work.prepare is not nothing:
         return 1
     return max(1, round(BLOCK_MS / max(ms, 1e-3)))

@@ -1,1 +1,126 @@
-"""A room."""
+"""Experiments as frozen values, read from TOML: the schema, the catalogue, merging, and names that have changed.
+
+Needs no torch and no other part of the lab. Tasks and models register themselves with it.
+"""
+
+from egalitarian.lab.config.catalog import beyond, load, load_each, names
+from egalitarian.lab.config.contents import (
+    Contents,
+    FigurePlan,
+    Gain,
+    Paper,
+    Printed,
+    TablePlan,
+    changing,
+    load_contents,
+    of_table,
+)
+from egalitarian.lab.config.looks import Look, Looks, load_looks
+from egalitarian.lab.config.merging import parse_change
+from egalitarian.lab.config.methods import (
+    GrokfastEMASettings,
+    GrokfastMASettings,
+    LowRankPolarSettings,
+    Method,
+    MomentumSettings,
+    NaturalSettings,
+    Optim,
+    PolarSettings,
+    RowNormSettings,
+    TransformSettings,
+)
+from egalitarian.lab.config.records import CUT, SKETCH, Record, decode, encode, is_snapshot
+from egalitarian.lab.config.renamed import METHODS as OLD_METHODS
+from egalitarian.lab.config.renamed import (
+    current_change,
+    current_experiment,
+    current_method,
+    current_spec,
+    current_title,
+    former_experiments,
+    former_methods,
+)
+from egalitarian.lab.config.schema import (
+    Kind,
+    Settings,
+    SpecError,
+    everything,
+    meaning,
+    nearest,
+    read,
+    refuse_unknown,
+    setting,
+)
+from egalitarian.lab.config.spec import (
+    VERSION,
+    Claim,
+    Experiment,
+    Loss,
+    Measure,
+    ModelSettings,
+    Run,
+    TaskSettings,
+    Training,
+)
+
+__all__ = [
+    "CUT",
+    "OLD_METHODS",
+    "SKETCH",
+    "VERSION",
+    "Claim",
+    "Contents",
+    "Experiment",
+    "FigurePlan",
+    "Gain",
+    "GrokfastEMASettings",
+    "GrokfastMASettings",
+    "Kind",
+    "Look",
+    "Looks",
+    "Loss",
+    "LowRankPolarSettings",
+    "Measure",
+    "Method",
+    "ModelSettings",
+    "MomentumSettings",
+    "NaturalSettings",
+    "Optim",
+    "Paper",
+    "PolarSettings",
+    "Printed",
+    "Record",
+    "RowNormSettings",
+    "Run",
+    "Settings",
+    "SpecError",
+    "TablePlan",
+    "TaskSettings",
+    "Training",
+    "TransformSettings",
+    "beyond",
+    "changing",
+    "current_change",
+    "current_experiment",
+    "current_method",
+    "current_spec",
+    "current_title",
+    "decode",
+    "encode",
+    "everything",
+    "former_experiments",
+    "former_methods",
+    "is_snapshot",
+    "load",
+    "load_contents",
+    "load_each",
+    "load_looks",
+    "meaning",
+    "names",
+    "nearest",
+    "of_table",
+    "parse_change",
+    "read",
+    "refuse_unknown",
+    "setting",
+]

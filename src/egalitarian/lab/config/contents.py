@@ -1,4 +1,4 @@
-"""What a report contains, as frozen values: `paper/_tables.toml`, and a table and figures for a user's own experiment."""
+"""The contents of a report: the paper's tables and figures, from `paper/_tables.toml`, and those of users' experiments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from egalitarian.lab.config.spec import Experiment
 
 @dataclass(frozen=True, kw_only=True)
 class Gain(Settings):
-    """One row of a table of average gains: a baseline's epochs over a method's, averaged over tasks."""
+    """One row of average gains: a baseline's epochs over a method's, averaged over tasks."""
 
     name: str
     title: str
     methods: tuple[str, ...]
-    """The best of them on each task counts."""
+    """On each task the best of them counts."""
     baseline: str = "sgd"
     leaves_out: tuple[str, ...] = ()
-    """Experiments that the row's own definition excludes."""
+    """Experiments that the definition of the row excludes."""
     epochs: float | None = setting(None, above=0)
     """The paper's average gain in epochs; None: a row of ours."""
     seconds: float | None = setting(None, above=0)
@@ -31,7 +31,7 @@ class Gain(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Printed(Settings):
-    """What the paper's table of settings has for one experiment; None: nothing."""
+    """The settings that the paper's table prints for one experiment; None: not printed."""
 
     bits: int | None = None
     fraction: float | None = None
@@ -43,7 +43,7 @@ class Printed(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan(Settings):
-    """One table: what kind, of which experiments and methods."""
+    """One table: its kind, experiments and methods."""
 
     kind: Literal["settings", "methods", "epochs", "steps", "means", "finals", "gains", "early"]
     name: str
@@ -53,11 +53,11 @@ class TablePlan(Settings):
     """In the paper; empty: ours."""
     experiments: tuple[str, ...]
     methods: tuple[str, ...] = ()
-    """The paper's, in its order; the others of an experiment stand below, as ours."""
+    """The paper's, in its order. The other methods of an experiment are listed below, as ours."""
     baseline: str = "sgd"
-    """What gains are over."""
+    """The method that gains are over."""
     fair: str = ""
-    """Ours: the same optimizer with the weight decay of all the other methods."""
+    """A baseline of ours: the same optimizer with the weight decay of all other methods."""
     gains: tuple[Gain, ...] = ()
     printed: Mapping[str, Printed] = field(default_factory=dict)
     """By experiment."""
@@ -68,7 +68,7 @@ class TablePlan(Settings):
 
     @property
     def runs(self) -> bool:
-        """Whether it has rows of runs, and is no view of other tables'."""
+        """Whether it has rows of runs of its own."""
         return self.kind in ("epochs", "steps", "means", "finals")
 
 
@@ -77,10 +77,10 @@ FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "
 
 @dataclass(frozen=True, kw_only=True)
 class FigurePlan(Settings):
-    """One figure: what kind, one panel (or column of panels) for each experiment."""
+    """One figure: its kind, methods, and experiments, with a panel or a column of panels for each."""
 
     kind: FigureKind
-    """Toy: drawn by `egalitarian toy`, which simulates; only linked to."""
+    """A figure of kind toy is drawn by `egalitarian toy`, and only linked."""
     name: str
     title: str
     number: str = ""
@@ -94,35 +94,34 @@ class FigurePlan(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Paper(Settings):
-    """What holds for all of the paper's numbers."""
+    """Facts about all numbers of the paper."""
 
     hardware: str
-    """Where its wall-clock times were measured."""
+    """On which its times were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents(Settings):
-    """All of a report."""
+    """The tables and figures of a report."""
 
     paper: Paper
     tables: tuple[TablePlan, ...]
     figures: tuple[FigurePlan, ...]
 
     def of(self, experiments: Collection[str]) -> Contents:
-        """What is left when only these experiments are asked for; an average over tasks only when all of them are, the toy
-        problem's figures when everything is."""
+        """The contents for these experiments alone. Averages over tasks need all tasks, and the toy figures everything."""
         tables = [table for table in self.tables if table.kind != "gains" or set(table.experiments) <= set(experiments)]
         figures = _narrowed(self.figures, experiments)
         if {name for table in self.tables for name in table.experiments} <= set(experiments):
-            figures = self.figures  # those of no experiment, too
+            figures = self.figures  # with those of no experiment
         return self.replace(tables=_narrowed(tuple(tables), experiments), figures=figures)
 
     def has(self, experiment: str, *, numbered: bool = False) -> bool:
-        """Whether a table (with a number in the paper) is of the experiment."""
+        """Whether a table has the experiment; with `numbered`, one of the paper's tables."""
         return any(experiment in table.experiments for table in self.tables if table.number or not numbered)
 
     def without_empty(self, run: Collection[str]) -> Contents:
-        """What is ours, narrowed to the experiments that have runs; what is the paper's stays, to say "not run"."""
+        """Without experiments of ours that have no runs. The paper's tables and figures stay, with "not run" in them."""
         tables = [
             kept for plan in self.tables for kept in ((plan,) if plan.number or not plan.runs else _narrowed((plan,), run))
         ]
@@ -130,7 +129,7 @@ class Contents(Settings):
         return self.replace(tables=tuple(tables), figures=tuple(figures))
 
     def with_own(self, experiments: Collection[Experiment]) -> Contents:
-        """And a table and figures for each experiment that has no place yet: a user's."""
+        """With a table and figures for each experiment that has none yet."""
         own = [experiment for experiment in experiments if not self.has(experiment.name)]
         tables = [_own_table(experiment) for experiment in own]
         figures = [figure for experiment in own for figure in _own_figures(experiment)]
@@ -152,7 +151,7 @@ def load_contents() -> Contents:
 
 
 def of_table(number: str) -> tuple[str, ...]:
-    """The experiments that a table of the paper is made of, by its number: 2."""
+    """The experiments of a table of the paper, by its number, such as 2."""
     tables = {plan.number.removeprefix("Table "): plan.experiments for plan in load_contents().tables if plan.number}
     if number not in tables:
         raise SpecError(f"--table must be one of {', '.join(sorted(tables))}, got {number!r}; choose one of these")
@@ -160,7 +159,7 @@ def of_table(number: str) -> tuple[str, ...]:
 
 
 def _own_table(experiment: Experiment) -> TablePlan:
-    """Of accuracies where no threshold can be passed: in training where labels change, else at the end."""
+    """A table of epochs; of accuracies if there is no threshold: in training if labels change, else at the end."""
     waits = experiment.measure.waits
     what = {
         "epochs": "epochs and time to the threshold",

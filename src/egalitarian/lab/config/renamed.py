@@ -1,7 +1,7 @@
 """Names that have changed, old to new, in one table.
 
-An old name from a user is refused with the new one. Runs that an older version stored are found and read under the new
-names, and keep their ids: an id is a hash of the old spellings.
+An old name from a user is an error that gives the new one. Runs that an older version stored are found and read under the
+new names, and keep their ids: an id is a hash of the old spellings.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 Pairs = Mapping[str, str]
 
 VALUES: Mapping[str, Pairs] = {"decay": {"loss": "before", "coupled": "after"}}
-"""Of settings, by the setting's name."""
+"""Values of settings, by the setting's name."""
 KINDS: Pairs = {"neuron-norm": "row-norm"}
-"""Of transforms."""
+"""Kinds of transforms."""
 METHODS: Pairs = {
     "sgd-tuned": "sgd-lr5",
     "egd-inside": "egd-before",
@@ -39,57 +39,87 @@ TITLES: Pairs = {
 }
 """Words in the titles of tuned methods."""
 
+_MODULES: Mapping[str, str] = {
+    "config": "catalog renamed settings spec",
+    "problems": "datasets models tasks",
+    "training": "ensemble measure methods steps train",
+    "runs": "environment order progress store sweep",
+    "executors": "jobs",
+    "console": "choices cli durations grok help_layout listeners picture shelf shows shows_reports shows_settings textplot",
+}
+MODULES: Pairs = {
+    f"egalitarian.lab.{old}": f"egalitarian.lab.{new}" for new, several in _MODULES.items() for old in several.split()
+}
+"""Modules of the lab, which a user's task file may import."""
 
-def now(name: str, pairs: Pairs, known: Container[str]) -> str:
-    """A stored name as it is now. A name that is known stays: it may be a user's own."""
-    new = pairs.get(name, name)
+
+def current_method(name: str, known: Container[str]) -> str:
+    """The present name of a stored method. A known name stays as it is, since it may be a user's own."""
+    new = METHODS.get(name, name)
     return new if name not in known and new in known else name
 
 
-def former(name: str, pairs: Pairs) -> list[str]:
-    """The old names of what has this name now."""
-    return [old for old, new in pairs.items() if new == name]
+def current_experiment(name: str) -> str:
+    """The present name of a stored experiment."""
+    return EXPERIMENTS.get(name, name)
+
+
+def former_methods(name: str) -> list[str]:
+    """The old names of a method."""
+    return [old for old, new in METHODS.items() if new == name]
+
+
+def former_experiments(name: str) -> list[str]:
+    """The old names of an experiment."""
+    return [old for old, new in EXPERIMENTS.items() if new == name]
+
+
+def current_module(name: str) -> str | None:
+    """The package that now has the contents of an old module of the lab, or of a module inside it."""
+    old = next((old for old in MODULES if name == old or name.startswith(f"{old}.")), None)
+    return None if old is None else MODULES[old]
 
 
 def as_hashed(method: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's settings in the old spellings, of which run ids are made."""
-    return _spelled(method, {key: _reverse(pairs) for key, pairs in VALUES.items()}, _reverse(KINDS))
+    """A method's settings in the old spellings, which run ids are made of."""
+    return _respell(method, {key: _reverse(pairs) for key, pairs in VALUES.items()}, _reverse(KINDS))
 
 
-def as_now(spec: Any) -> Any:
-    """A stored spec.json in the new spellings; what is not as the lab writes it is left to whoever reads it."""
+def current_spec(spec: Any) -> Any:
+    """A stored spec.json in the new spellings. Anything the lab did not write is returned unchanged."""
     if not isinstance(spec, dict) or not isinstance(spec.get("settings"), dict):
         return spec
-    return {**spec, "settings": _spelled(spec["settings"], VALUES, KINDS)}
+    return {**spec, "settings": _respell(spec["settings"], VALUES, KINDS)}
 
 
-def change_now(change: str, known: Container[str]) -> str:
-    """A stored `key=value` of `--set`: the method's name and the value as they are now."""
+def current_change(change: str, known: Container[str]) -> str:
+    """A stored `key=value` of `--set`, with the present method name and value."""
     key, equals, value = change.partition("=")
     path = key.strip().split(".")
     if path[0] == "methods" and len(path) > 1:
-        path[1] = now(path[1], METHODS, known)
+        path[1] = current_method(path[1], known)
     bare = value.strip().strip("\"'")
     return f"{'.'.join(path)}{equals}{VALUES.get(path[-1], {}).get(bare, value)}"
 
 
-def title_now(title: str) -> str:
+def current_title(title: str) -> str:
+    """The title of a tuned method, in present words."""
     for old, new in TITLES.items():
         title = title.replace(old, new)
     return title
 
 
-def _spelled(method: Mapping[str, Any], values: Mapping[str, Pairs], kinds: Pairs) -> dict[str, Any]:
-    said = dict(method)
+def _respell(method: Mapping[str, Any], values: Mapping[str, Pairs], kinds: Pairs) -> dict[str, Any]:
+    respelled = dict(method)
     for key, pairs in values.items():
-        if isinstance(said.get(key), str):
-            said[key] = pairs.get(said[key], said[key])
-    if isinstance(said.get("transform"), list):
-        said["transform"] = [_of_kind(link, kinds) for link in said["transform"]]
-    return said
+        if isinstance(respelled.get(key), str):
+            respelled[key] = pairs.get(respelled[key], respelled[key])
+    if isinstance(respelled.get("transform"), list):
+        respelled["transform"] = [_respell_kind(link, kinds) for link in respelled["transform"]]
+    return respelled
 
 
-def _of_kind(link: Any, kinds: Pairs) -> Any:
+def _respell_kind(link: Any, kinds: Pairs) -> Any:
     named = isinstance(link, dict) and isinstance(link.get("name"), str)
     return {**link, "name": kinds.get(link["name"], link["name"])} if named else link
 

@@ -1,7 +1,7 @@
-"""Frozen settings: types, ranges and unknown keys are checked in one place, whoever makes them.
+"""Frozen settings: types, ranges and unknown keys are checked in one place.
 
-A `Settings` dataclass checks its fields when it is made, so a value from Python is checked as one from a TOML file is.
-`read` turns a table into settings, `meaning` turns settings into what identifies a run.
+A `Settings` dataclass checks its fields when it is made, so values from Python and from a TOML file are checked alike.
+`read` turns a table into settings; `meaning` turns settings into what identifies a run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
 from egalitarian.lab.config import renamed
 
-OF_USERS = "egalitarian_file_"
-"""How the modules made from users' files begin."""
+USER_MODULES = "egalitarian_file_"
+"""Prefix of the modules made from users' task files."""
 
 
 class SpecError(ValueError):
-    """A setting that cannot be: what, the rule, the value, the way out."""
+    """A setting that is not allowed: the message gives the setting, the rule, the value and a remedy."""
 
 
 def setting(
@@ -36,7 +36,7 @@ def setting(
     meaning: bool = True,
     hint: str = "",
 ) -> Any:
-    """A field with a range. `meaning=False`: it does not change the mathematics of a run, so it is not in its id."""
+    """A field with a range. `meaning=False`: it does not change the mathematics of a run, so it is not in the run's id."""
     bounds = {"least": least, "above": above, "most": most, "below": below}
     metadata = {"bounds": {key: value for key, value in bounds.items() if value is not None}, "hint": hint}
     return field(default=default, metadata={**metadata, "meaning": meaning})
@@ -49,7 +49,7 @@ class Settings:
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for item in fields(self):
-            value = _coerced(hints[item.name], getattr(self, item.name), item.name)
+            value = _coerce(hints[item.name], getattr(self, item.name), item.name)
             _check_range(item.name, value, item.metadata)
             object.__setattr__(self, item.name, value)
 
@@ -59,7 +59,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(Settings):
-    """Settings that come in kinds, told apart by a name: tasks, models, transforms. A subclass says `kind="..."`."""
+    """Settings that come in named kinds: tasks, models, transforms. A subclass registers itself with `kind="..."`."""
 
     kinds: ClassVar[dict[str, type[Kind]]]
     kind: ClassVar[str] = ""
@@ -70,7 +70,7 @@ class Kind(Settings):
             cls.kinds = {}
         if kind is not None:
             taken = cls.kinds.get(kind)
-            if kind in renamed.KINDS or (taken is not None and not taken.__module__.startswith(OF_USERS)):
+            if kind in renamed.KINDS or (taken is not None and not taken.__module__.startswith(USER_MODULES)):
                 raise SpecError(f"kind must be a name of its own, got {kind!r}, which the lab uses; choose another")
             cls.kind = kind
             cls.kinds[kind] = cls
@@ -80,20 +80,20 @@ T = TypeVar("T", bound=Settings)
 
 
 def read(of: type[T], table: Mapping[str, Any], where: str = "") -> T:
-    """`table` as settings; every key must be known, every field without a default must be there."""
+    """`table` as settings. Every key must be known, and every field without a default must be present."""
     if not isinstance(table, Mapping):
         raise SpecError(f"{where or of.__name__} must be a table, got {table!r}; write [{where}] and its keys below")
     table = dict(table)
     if issubclass(of, Kind):
-        of = _chosen(of, table.pop("name", None), where)
+        of = _registered(of, table.pop("name", None), where)
     hints = typing.get_type_hints(of)
     known = {item.name: item for item in fields(of)}
     refuse_unknown(table, known, where)
     missing = [name for name, item in known.items() if item.default is MISSING and name not in table]
     missing = [name for name in missing if known[name].default_factory is MISSING]
     if missing:
-        raise SpecError(f"{_at(where, missing[0])} must be given, got nothing; add it: it has no default")
-    values = {key: _read_value(hints[key], value, _at(where, key)) for key, value in table.items()}
+        raise SpecError(f"{_join(where, missing[0])} must be given, got nothing; add it: it has no default")
+    values = {key: _read_value(hints[key], value, _join(where, key)) for key, value in table.items()}
     try:
         return of(**values)
     except SpecError as error:
@@ -106,12 +106,12 @@ def refuse_unknown(table: Iterable[str], known: Iterable[str], where: str) -> No
         if key not in known:
             listed = f"known: {', '.join(known)}" if known else "none here"
             raise SpecError(
-                f"{_at(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'remove it'} ({listed})"
+                f"{_join(where, key)} must be a known setting, got {key!r}; {nearest(key, known) or 'remove it'} ({listed})"
             )
 
 
 def nearest(word: object, words: Iterable[str], old: Mapping[str, str] = MappingProxyType({})) -> str:
-    """'it is now called ...' where the word is an old name, 'did you mean ...?' where it is close to one; or nothing."""
+    """A hint: 'it is now called ...' for an old name, 'did you mean ...?' for a close one, or an empty text."""
     small = {each.lower(): each for each in words}
     if isinstance(word, str) and old.get(word) in small.values():
         return f"it is now called {old[word]!r}"
@@ -120,23 +120,24 @@ def nearest(word: object, words: Iterable[str], old: Mapping[str, str] = Mapping
 
 
 def meaning(settings: Settings) -> dict[str, Any]:
-    """What the settings say, without fields at their default or without bearing on the mathematics."""
-    said: dict[str, Any] = {"name": settings.kind} if isinstance(settings, Kind) else {}
+    """Plain values of the fields that change the mathematics and differ from their defaults: the basis of a run's id."""
+    values: dict[str, Any] = {"name": settings.kind} if isinstance(settings, Kind) else {}
     for item in fields(settings):
         value = getattr(settings, item.name)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
         if item.metadata.get("meaning", True) and value != default:
-            said[item.name] = plain(value, meaning)
-    return said
+            values[item.name] = plain(value, meaning)
+    return values
 
 
 def everything(settings: Settings) -> dict[str, Any]:
     """All fields as plain values, as they could stand in a TOML or JSON file."""
-    said: dict[str, Any] = {"name": settings.kind} if isinstance(settings, Kind) else {}
-    return {**said, **{item.name: plain(getattr(settings, item.name), everything) for item in fields(settings)}}
+    kind = {"name": settings.kind} if isinstance(settings, Kind) else {}
+    return {**kind, **{item.name: plain(getattr(settings, item.name), everything) for item in fields(settings)}}
 
 
 def plain(value: Any, of: Callable[[Settings], Any]) -> Any:
+    """`value` with tuples as lists, and every `Settings` in it converted by `of`."""
     if isinstance(value, Settings):
         return of(value)
     if isinstance(value, tuple | list):
@@ -146,29 +147,30 @@ def plain(value: Any, of: Callable[[Settings], Any]) -> Any:
     return value
 
 
-def _chosen(of: type[Kind], name: Any, where: str) -> type[Any]:
+def _registered(of: type[Kind], name: Any, where: str) -> type[Any]:
     if not isinstance(name, str) or name not in of.kinds:
+        what = of.__name__.removesuffix("Settings").lower()
         hint = nearest(name, of.kinds, renamed.KINDS) or f"one of {', '.join(sorted(of.kinds))}"
-        raise SpecError(f"{_at(where, 'name')} must be a known {of.__name__.lower()}, got {name!r}; {hint}")
+        raise SpecError(f"{_join(where, 'name')} must be a known {what}, got {name!r}; {hint}")
     return of.kinds[name]
 
 
 def _read_value(hint: Any, value: Any, where: str) -> Any:
-    """Nested tables become settings; everything else is left to the settings' own check."""
+    """Nested tables become settings; everything else is checked by the settings themselves."""
     for option in _options(hint):
         if isinstance(option, type) and issubclass(option, Settings) and value is not None:
             return value if isinstance(value, option) else read(option, value, where)
         if get_origin(option) is Mapping and isinstance(value, Mapping):
             inner = get_args(option)[1]
-            return {key: _read_value(inner, item, _at(where, key)) for key, item in value.items()}
+            return {key: _read_value(inner, item, _join(where, key)) for key, item in value.items()}
         if get_origin(option) is tuple and isinstance(value, list):
             inner = get_args(option)[0]
-            return tuple(_read_value(inner, item, f"{where}.{place}") for place, item in enumerate(value))
+            return tuple(_read_value(inner, item, f"{where}.{index}") for index, item in enumerate(value))
     return value
 
 
-def _coerced(hint: Any, value: Any, what: str) -> Any:
-    """The value, an int as float where a float is wanted; an error where it is of another type."""
+def _coerce(hint: Any, value: Any, what: str) -> Any:
+    """The value, with an int as float where a float is expected; a `SpecError` where the type is wrong."""
     for option in _options(hint):
         if option is Any or (option is type(None) and value is None):
             return value
@@ -179,9 +181,9 @@ def _coerced(hint: Any, value: Any, what: str) -> Any:
         if option is int and isinstance(value, int) and not isinstance(value, bool):
             return value
         if get_origin(option) is tuple and isinstance(value, list | tuple):
-            return tuple(_coerced(get_args(option)[0], item, what) for item in value)
+            return tuple(_coerce(get_args(option)[0], item, what) for item in value)
         if get_origin(option) is Mapping and isinstance(value, Mapping):
-            return {key: _coerced(get_args(option)[1], item, f"{what}.{key}") for key, item in value.items()}
+            return {key: _coerce(get_args(option)[1], item, f"{what}.{key}") for key, item in value.items()}
         plain_type = get_origin(option) or option
         if (
             plain_type not in (float, int, tuple, Literal)
@@ -189,18 +191,18 @@ def _coerced(hint: Any, value: Any, what: str) -> Any:
             and isinstance(value, plain_type)
         ):
             return value
-    expected = " or ".join(_spoken(option) for option in _options(hint))
-    raise SpecError(f"{what} must be {expected}, got {value!r}; {_way_out(hint, value, what)}")
+    expected = " or ".join(_describe(option) for option in _options(hint))
+    raise SpecError(f"{what} must be {expected}, got {value!r}; {_remedy(hint, value, what)}")
 
 
 def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer with hundreds of digits
+    except OverflowError:  # an integer too large for a float
         return False
 
 
-def _way_out(hint: Any, value: Any, what: str) -> str:
+def _remedy(hint: Any, value: Any, what: str) -> str:
     words = [word for option in _options(hint) if get_origin(option) is Literal for word in get_args(option)]
     return nearest(value, words, renamed.VALUES.get(what, {})) or "correct the value"
 
@@ -209,15 +211,15 @@ def _options(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
-def _spoken(option: Any) -> str:
+def _describe(option: Any) -> str:
     if get_origin(option) is Literal:
         return "one of " + ", ".join(repr(word) for word in get_args(option))
     if get_origin(option) is tuple:
-        return f"a list of {_spoken(get_args(option)[0]).removeprefix('a ').removeprefix('an ')}s"
+        return f"a list of {_describe(get_args(option)[0]).removeprefix('a ').removeprefix('an ')}s"
     if get_origin(option) is Mapping:
         return "a table"
     names = {float: "a finite number", int: "an integer", str: "a text", bool: "true or false", type(None): "absent"}
-    return names.get(option, f"a {getattr(option, '__name__', option)}")
+    return names.get(option, f"a {getattr(option, '__name__', str(option)).removesuffix('Settings')}")
 
 
 _RULES: dict[str, tuple[str, Callable[[float, float], bool]]] = {
@@ -237,5 +239,5 @@ def _check_range(what: str, value: Any, metadata: Mapping[str, Any]) -> None:
             raise SpecError(f"{what} must be {rule}, got {number:g}; {metadata['hint'] or 'choose one in that range'}")
 
 
-def _at(where: str, key: str) -> str:
+def _join(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key

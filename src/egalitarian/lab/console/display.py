@@ -1,11 +1,9 @@
-"""Who listens to a sweep: a live display in the terminal, plain lines in a log, TensorBoard files."""
+"""Live output of a sweep: progress bars and curves in a terminal, plain lines in a log, TensorBoard files."""
 
 from __future__ import annotations
 
 import math
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,31 +16,47 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from egalitarian.lab.console.textplot import text_plot
-from egalitarian.lab.runs.progress import Listener, Progress, Stop, percent
-from egalitarian.lab.runs.store import Record
+from egalitarian.lab.config import Record
+from egalitarian.lab.executors import Lines, ending, label, measures, median
+from egalitarian.lab.runs import Listener, Progress, Silent, Stop, percent
 
 COLOURS = ("dark_orange", "dodger_blue1", "spring_green3", "default", "medium_purple1", "gold1", "deep_pink2", "cyan3")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-"""What curves are drawn with where there is no colour."""
-LINE_EVERY = 5.0
-"""Seconds between lines where there is no terminal to redraw."""
+"""What curves are drawn with if there is no colour."""
 HEADING = "test accuracy by epochs trained; cond: condition number of the gradient"
+EpochCurve = Sequence[tuple[int, float]]
+"""(epoch, accuracy)."""
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""The bit of each of a braille character's 4 x 2 dots, from the top left."""
 
 
-def median(values: Sequence[float | None]) -> float:
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    return statistics.median(known) if known else math.nan
+@contextmanager
+def follow(console: Console, curves: bool = True, tensorboard: Path | None = None) -> Iterator[Listener]:
+    """A listener for a sweep: a live display in a terminal, else lines; and event files in the folder `tensorboard`."""
+    others: list[Listener] = [TensorBoard(tensorboard)] if tensorboard else []
+    if console.is_terminal:
+        with Display(console, curves) as display:
+            yield Listeners([display, *others])
+    else:
+        yield Listeners([Lines(lambda text: console.print(escape(text))), *others])
 
 
-def condition(record: Record) -> float | None:
-    """Of the hidden gradient, above its rounding noise."""
-    largest, smallest = record.get("sigma_max"), record.get("sigma_min")
-    return largest / smallest if largest and smallest else None
+@contextmanager
+def status_line(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """A function that updates one line of the terminal; in a log it prints at most one line every few seconds."""
+    lines = Lines(lambda text: console.print(escape(text), soft_wrap=True))
+    with console.status(escape(what)) as status:
+
+        def update(text: str) -> None:
+            status.update(escape(f"{what}: {text}"))
+            if not console.is_terminal:
+                lines.status(f"{what}: {text}")
+
+        yield update
 
 
 class Display:
-    """Progress bars with accuracies and condition number, and the curves of test accuracy so far; lines in a log."""
+    """Progress bars with accuracies and condition number, and the curves of test accuracy so far."""
 
     def __init__(self, console: Console, curves: bool = True) -> None:
         self._console, self._curves = console, curves
@@ -59,78 +73,25 @@ class Display:
         self._looks: dict[str, str] = {}
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4)
         self._bar: TaskID | None = None
-        self._told = 0.0
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
+        self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
+        self._live.stop()
 
     def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
-        self._open(runs, stop)
-        if not self._console.is_terminal:
-            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))} already stored")
+        self.begins(runs, stop)
         self.ends(runs)
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
-        self._open(runs, stop)
-        self._told = time.monotonic()
-        if not self._console.is_terminal:
-            resumed = f", resuming at epoch {runs[0].next_epoch}" if runs[0].next_epoch else ""
-            self._console.print(f"{_label(runs[0])}: {_counted(len(runs))}, up to {stop.epochs} epochs{resumed}")
-
-    def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
-        assert self._bar is not None
-        latest = [own[0] for own in records]
-        test = median([record["test_accuracy"] for record in latest])
-        state = f"train {median([record['train_accuracy'] for record in latest]):6.1%}  test {test:6.1%}"
-        known = median([condition(record) for record in latest])
-        if not math.isnan(known):  # the spectrum is not taken at every epoch
-            state += f"  cond {known:7.1e}"
-        number = latest[0]["epoch"]
-        self._history.append((number, median([run.curve[-1] for run in self._runs])))
-        self._bars.update(self._bar, completed=number + 1, epoch=number, state=state)
-        if not self._console.is_terminal and time.monotonic() - self._told > LINE_EVERY:
-            self._console.print(f"  epoch {number:>5}  {state}")
-            self._told = time.monotonic()
-
-    def ends(self, runs: Sequence[Progress]) -> None:
-        assert self._bar is not None
-        for run in runs:
-            if run.last is not None:
-                outcome = _outcome(run, self._stop)
-                passed = sum(each.crossed is not None for each in self._runs)
-                state = (
-                    outcome
-                    if len(self._runs) == 1
-                    else f"{passed} of {len(self._runs)} passed {percent(self._stop.threshold)}"
-                )
-                self._bars.update(self._bar, total=run.next_epoch, completed=run.next_epoch, state=state)
-                if not self._console.is_terminal:
-                    self._console.print(f"  seed {run.run.seed}: {outcome}")
-
-    def note(self, text: str) -> None:
-        self._console.print(f"  [yellow]{escape(text)}[/yellow]")
-
-    def _open(self, runs: Sequence[Progress], stop: Stop) -> None:
-        """A bar and a curve for these seeds, with what is known of them; those that have left count at their last."""
-        first = runs[0]
-        title = first.run.method.title if self._curves else _label(first)
-        taken = len(self._looks)
-        look = self._looks.setdefault(
-            title, COLOURS[taken % len(COLOURS)] if self._coloured else LETTERS[taken % len(LETTERS)]
-        )
-        seeds = f" x{len(runs)}" if len(runs) > 1 else ""
-        name = escape(title) + seeds
-        described = f"[{look}]{name}" if self._coloured else f"{look if self._curves else ''} {name}".strip()
+        """Adds a bar and a curve for these seeds, with their epochs so far; a finished seed counts with its last epoch."""
+        title = runs[0].run.method.title if self._curves else label(runs[0])
         self._bar = self._bars.add_task(
-            described,
+            self._described(title, len(runs)),
             total=stop.epochs,
-            completed=first.next_epoch,
+            completed=runs[0].next_epoch,
             epoch=max(0, *(run.next_epoch - 1 for run in runs)),
             state="",
         )
@@ -140,6 +101,33 @@ class Display:
         self._history = self._histories.setdefault(title, [])
         self._history += [(epoch, median(values)) for epoch, values in enumerate(zip(*curves, strict=True))]
 
+    def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
+        assert self._bar is not None
+        latest = [own[0] for own in records]
+        number = latest[0]["epoch"]
+        self._history.append((number, median([run.curve[-1] for run in self._runs])))
+        self._bars.update(self._bar, completed=number + 1, epoch=number, state=measures(latest))
+
+    def ends(self, runs: Sequence[Progress]) -> None:
+        assert self._bar is not None
+        for run in runs:
+            if run.last is not None:
+                passed = sum(each.crossed is not None for each in self._runs)
+                together = f"{passed} of {len(self._runs)} passed {percent(self._stop.threshold)}"
+                state = ending(run, self._stop) if len(self._runs) == 1 else together
+                self._bars.update(self._bar, total=run.next_epoch, completed=run.next_epoch, state=state)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"  [yellow]{escape(text)}[/yellow]")
+
+    def _described(self, title: str, seeds: int) -> str:
+        """The text before a bar, in the colour of its curve, or after the letter that draws it."""
+        taken = len(self._looks)
+        looks = COLOURS if self._coloured else LETTERS
+        look = self._looks.setdefault(title, looks[taken % len(looks)])
+        name = escape(title) + (f" x{seeds}" if seeds > 1 else "")
+        return f"[{look}]{name}" if self._coloured else f"{look if self._curves else ''} {name}".strip()
+
     def _draw(self) -> Group:
         if not self._curves:
             return Group(self._bars)
@@ -148,41 +136,7 @@ class Display:
         return Group(Text(HEADING, style="dim"), plot, self._bars)
 
 
-def _label(progress: Progress) -> str:
-    return f"{progress.run.experiment.name} {progress.run.method_name}"
-
-
-def _counted(seeds: int) -> str:
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
-
-
-def _outcome(run: Progress, stop: Stop) -> str:
-    assert run.last is not None
-    if run.diverged:
-        return f"diverged at epoch {run.last['epoch']}: the loss is not finite"
-    if run.crossed is not None:
-        return f"passed {percent(stop.threshold)} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
-    reached = f"{run.next_epoch} epochs, best {max(run.curve):.1%}"
-    return f"did not pass {percent(stop.threshold)} in {reached}" if stop.threshold < 1 else reached
-
-
-@contextmanager
-def telling(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """To be told what is being done: one line that changes, or where there is no terminal a line every few seconds."""
-    told = -LINE_EVERY
-    with console.status(escape(what)) as status:
-
-        def tell(doing: str) -> None:
-            nonlocal told
-            status.update(escape(f"{what}: {doing}"))
-            if not console.is_terminal and time.monotonic() - told > LINE_EVERY:
-                console.print(escape(f"{what}: {doing}"), soft_wrap=True)
-                told = time.monotonic()
-
-        yield tell
-
-
-class TensorBoard:
+class TensorBoard(Silent):
     """Event files, one folder per run."""
 
     def __init__(self, folder: Path) -> None:
@@ -191,8 +145,6 @@ class TensorBoard:
         except ImportError:
             raise ImportError("--tensorboard needs the tensorboard package; pip install tensorboard") from None
         self._make, self._folder, self._writers = SummaryWriter, folder, dict[str, Any]()
-
-    def stored(self, runs: Sequence[Progress], stop: Stop) -> None: ...
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         for progress in runs:
@@ -210,11 +162,9 @@ class TensorBoard:
         for progress in runs:
             self._writers[progress.run.id].close()
 
-    def note(self, text: str) -> None: ...
 
-
-class Several:
-    """Listeners side by side."""
+class Listeners:
+    """Several listeners as one."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
@@ -238,3 +188,52 @@ class Several:
     def note(self, text: str) -> None:
         for listener in self._listeners:
             listener.note(text)
+
+
+def text_plot(
+    curves: Mapping[str, EpochCurve], looks: Mapping[str, str], width: int = 68, height: int = 10, letters: bool = False
+) -> Text:
+    """Accuracies from 0 to 1 as braille dots, over epochs trained (from 1) on a logarithmic axis.
+
+    The last curve is in front. `looks` has a colour for each curve, or with `letters` the letter to draw it with.
+    """
+    last = max((epoch for curve in curves.values() for epoch, _ in curve), default=0) + 1
+    decades = max(1.0, math.log10(max(last, 1)))
+    bits = [[0] * width for _ in range(height)]
+    front = [[""] * width for _ in range(height)]
+    for name, curve in curves.items():
+        for column, level in _dots(curve, decades, width, height):
+            row, dot = divmod(4 * height - 1 - level, 4)
+            bits[row][column // 2] |= _DOTS[dot][column % 2]
+            front[row][column // 2] = looks.get(name, "" if not letters else "*")
+    text = Text()
+    for row in range(height):
+        mark = {0: "100%", height // 2: "50%", height - 1: "0%"}.get(row, "")
+        text.append(f"{mark:>4} ┤", style="dim")
+        for bit, look in zip(bits[row], front[row], strict=True):
+            text.append(" " if not bit else look if letters else chr(0x2800 + bit), style=None if letters else look or None)
+        text.append("\n")
+    return text.append(_axis(decades, width))
+
+
+def _dots(curve: EpochCurve, decades: float, width: int, height: int) -> list[tuple[int, int]]:
+    """(column, level) of every dot, half a character wide and a quarter high, interpolated between points."""
+    dots: list[tuple[int, int]] = []
+    for epoch, value in curve:
+        column = round(math.log10(epoch + 1) / decades * (2 * width - 1))
+        level = round(min(max(value, 0.0), 1.0) * (4 * height - 1))
+        if dots and column > dots[-1][0]:
+            (before, start), steps = dots[-1], column - dots[-1][0]
+            dots += [(before + step, round(start + (level - start) * step / steps)) for step in range(1, steps)]
+        dots.append((column, level))
+    return dots
+
+
+def _axis(decades: float, width: int) -> Text:
+    line, labels = ["─"] * width, [" "] * (width + 8)
+    for power in range(math.floor(decades + 1e-9) + 1):
+        column = min(round(power / decades * (width - 1)), width - 1)
+        line[column] = "┬"
+        for offset, letter in enumerate(str(10**power)):
+            labels[column + offset] = letter
+    return Text(f"     └{''.join(line)}\n      {''.join(labels).rstrip()}\n", style="dim")

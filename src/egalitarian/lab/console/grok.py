@@ -1,4 +1,4 @@
-"""`egalitarian grok`: a few methods one after another, the slow ones only as long as it takes to see that they are slow."""
+"""The comparison of `egalitarian grok`: methods trained in turn, slow ones not to the end, and a table of the results."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import UnionType
+from typing import NamedTuple
 
 import torch
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
 
-from egalitarian.lab.config import spec
-from egalitarian.lab.config.spec import Experiment, Method
-from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Stop
-from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweep import rehearse, sweep
+from egalitarian.lab.analysis import MethodSummary, summarize_method
+from egalitarian.lab.config import Experiment, LowRankPolarSettings, Method, PolarSettings, RowNormSettings
+from egalitarian.lab.console.tables import table
+from egalitarian.lab.executors import median
+from egalitarian.lab.runs import Interrupted, Listener, Progress, Stop, Store, percent, sweep, try_step
 
 SHORT = 2000
-"""Epochs of a budget that is given whole: within them SGD at lr 5 passes on every modular task."""
+"""Epochs of a budget that is never cut: within them SGD at lr 5 passes on every modular task."""
 MULTIPLE = 5
-"""Of a longer budget, methods that do not equalise get this many times the epochs that EGD needed."""
+"""A method that does not equalise and has a longer budget gets this many times the epochs that EGD needed."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One method of the comparison and what became of its seeds."""
+class MethodRuns:
+    """One method of the comparison, with its trained seeds."""
 
     name: str
     stop: Stop
@@ -33,7 +37,7 @@ class Shown:
 
     @property
     def median(self) -> float:
-        """The epoch at which half of the seeds have passed; infinite where half of them have not."""
+        """The epoch at which half of the seeds have passed; infinite if half of them have not."""
         return statistics.median(math.inf if run.crossed is None else run.crossed for run in self.runs)
 
     @property
@@ -43,28 +47,28 @@ class Shown:
         return self.stop.epochs < self.full_budget and any(spent)
 
 
-def ranked(shown: Iterable[Shown]) -> list[Shown]:
-    """Those that pass first come first."""
-    return sorted(shown, key=lambda each: each.median)
+def ranked(compared: Iterable[MethodRuns]) -> list[MethodRuns]:
+    """Methods in the order in which they pass."""
+    return sorted(compared, key=lambda each: each.median)
 
 
 def order(experiment: Experiment, names: Sequence[str]) -> list[str]:
-    """The methods to train, those that equalise first: the others' budget depends on them."""
+    """The methods to train, those that equalise first: the budget of the others depends on them."""
     names = names or _usual(experiment)
     return sorted(names, key=lambda name: not equalises(experiment.method(name)))
 
 
 def _usual(experiment: Experiment) -> list[str]:
-    """Those that are trained by default; without EGD by a randomized SVD, which is slow on a CPU, if others are left."""
-    few = [name for name in experiment.usual if not _holds(experiment.method(name), spec.LowRankPolar)]
+    """The methods trained by default, without EGD by a randomized SVD if others are left: it is slow on a CPU."""
+    few = [name for name in experiment.usual if not _has(experiment.method(name), LowRankPolarSettings)]
     return few if len(few) > 1 else experiment.usual
 
 
 def equalises(method: Method) -> bool:
-    return _holds(method, spec.Polar | spec.LowRankPolar | spec.RowNorm)
+    return _has(method, PolarSettings | LowRankPolarSettings | RowNormSettings)
 
 
-def _holds(method: Method, kinds: UnionType | type) -> bool:
+def _has(method: Method, kinds: UnionType | type) -> bool:
     return any(isinstance(link, kinds) for link in method.transform)
 
 
@@ -76,33 +80,137 @@ def compare(
     device: torch.device,
     listener: Listener,
     full: bool = False,
-) -> Iterator[Shown]:
-    """Trains each method in turn; unless `full`, those that do not equalise and have a long budget get a part of it."""
-    shown: list[Shown] = []
+) -> Iterator[MethodRuns]:
+    """Trains each method in turn. Unless `full`, a method that does not equalise gets a part of a long budget."""
+    compared: list[MethodRuns] = []
     names = order(experiment, names)
     for name in names:
-        rehearse(experiment, name, seeds[0])
+        try_step(experiment, name, seeds[0])
     for name in names:
         budget = Stop.of(experiment, name)
         stop = budget
-        limit = reference([each for each in shown if equalises(experiment.method(each.name))])
+        limit = epoch_limit([each for each in compared if equalises(experiment.method(each.name))])
         if not full and not equalises(experiment.method(name)) and budget.epochs > SHORT and limit is not None:
             stop = replace(budget, epochs=min(budget.epochs, limit))
         try:
             runs = sweep(experiment, name, seeds, store, device, stop=stop, listener=listener)
         except Interrupted as interrupted:
-            yield Shown(name, stop, budget.epochs, tuple(interrupted.runs))
+            yield MethodRuns(name, stop, budget.epochs, tuple(interrupted.runs))
             raise
-        shown.append(Shown(name, stop, budget.epochs, tuple(runs)))
-        yield shown[-1]
+        compared.append(MethodRuns(name, stop, budget.epochs, tuple(runs)))
+        yield compared[-1]
 
 
-def reference(shown: Sequence[Shown]) -> int | None:
-    """`MULTIPLE` times the epochs of EGD's slowest seed that passed, or of whichever of these methods comes first.
+def epoch_limit(compared: Sequence[MethodRuns]) -> int | None:
+    """`MULTIPLE` times the epochs of the slowest seed that passed, of EGD or else of the first method that has one.
 
-    Where none passed, the epochs that it was given; None where there is no method.
+    If no seed passed, the epochs that the method was given; None if there is no method.
     """
-    ordered = sorted(shown, key=lambda each: each.name != "egd")
+    ordered = sorted(compared, key=lambda each: each.name != "egd")
     passed = [[MULTIPLE * (run.crossed + 1) for run in each.runs if run.crossed is not None] for each in ordered]
     given = [[each.stop.epochs] for each in ordered]
     return next((max(epochs) for epochs in (*passed, *given) if epochs), None)
+
+
+class Compared(NamedTuple):
+    """One row of the table: a method, its seeds and their summary."""
+
+    title: str
+    method: MethodRuns
+    summary: MethodSummary
+
+    @staticmethod
+    def of(experiment: Experiment, method: MethodRuns, store: Store) -> Compared:
+        timings = [store.find(progress.run).timings for progress in method.runs]
+        budget = experiment.method(method.name).epochs
+        summary = summarize_method([progress.outcome for progress in method.runs], timings, budget)
+        return Compared(escape(experiment.method(method.name).title), method, summary)
+
+    @property
+    def passed(self) -> bool:
+        """Whether more than half of the seeds did."""
+        return self.summary.passed and not math.isinf(self.method.median)
+
+    @property
+    def clock(self) -> str:
+        """Seconds to the threshold; `never` if half of the seeds have diverged."""
+        seconds = self.summary.seconds
+        return "never" if math.isinf(seconds.value) else f"{seconds.sign} {short(seconds.value)}".strip()
+
+
+def describe_comparison(experiment: Experiment, methods: Sequence[MethodRuns], store: Store) -> Iterator[RenderableType]:
+    """The table, the fastest method, and remarks on how to read it."""
+    results = [Compared.of(experiment, each, store) for each in ranked(methods)]
+    yield comparison_table(experiment, results)
+    if experiment.measure.waits and len(results) > 1:
+        yield fastest(experiment, results)
+    yield from remarks(experiment, methods)
+
+
+def comparison_table(experiment: Experiment, results: Sequence[Compared]) -> Table:
+    """Epochs, seconds and best accuracy of each method, next to the paper's epochs."""
+    threshold = percent(experiment.measure.threshold)
+    several = any(len(each.method.runs) > 1 for each in results)
+    claimed = any(each.method.name in experiment.claims for each in results)
+    waits = [f">epochs\nto {threshold}", f">seconds\nto {threshold}"] if experiment.measure.waits else []
+    more = [*([">paper's\nepochs"] if claimed else []), ">best\ntest", ">ms per\nepoch"]
+    made = table("method", *waits, *more, *([">seeds\npassed"] if several and waits else []))
+    for each in results:
+        claim = experiment.claims.get(each.method.name)
+        passed = [run.crossed for run in each.method.runs if run.crossed is not None]
+        cells = [
+            each.title,
+            *([f"[bold]{each.summary.epochs}[/bold]", f"[bold]{each.clock}[/bold]"] if waits else []),
+            *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
+            f"{median([max(run.curve) for run in each.method.runs if run.curve]):.1%}",
+            short(each.summary.ms_per_epoch),
+        ]
+        made.add_row(*cells, *([f"{len(passed)} of {len(each.method.runs)}"] if several and waits else []))
+    return made
+
+
+def fastest(experiment: Experiment, results: Sequence[Compared]) -> str:
+    """The fastest method on the clock and the one with the fewest epochs, which may differ."""
+    passed = [each for each in results if each.passed]
+    if not passed:
+        return f"No method passed {percent(experiment.measure.threshold)}."
+    clock, epochs = min(passed, key=lambda each: each.summary.seconds.value), passed[0]
+    if clock is epochs:
+        return (
+            f"Fastest: [bold]{clock.title}[/bold], on the clock ({clock.clock} s) and in epochs ({clock.method.median:g})."
+        )
+    return "\n".join(
+        f"{what}: [bold]{each.title}[/bold], {each.clock} s and {each.method.median:g} epochs."
+        for what, each in (("Fastest on the clock", clock), ("Fewest epochs", epochs))
+    )
+
+
+def short(value: float) -> str:
+    """A whole number, or two digits if it is below 10; empty for NaN."""
+    return "" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
+def remarks(experiment: Experiment, methods: Sequence[MethodRuns]) -> Iterator[str]:
+    """What the columns mean, and which methods were cut, interrupted or diverged."""
+    if experiment.measure.waits:
+        yield (
+            "[dim]epochs: the first, counted from 0, with test accuracy above the threshold.\n"
+            "seconds: training one seed through that epoch, without measuring. Seeds trained together share the time "
+            "equally.[/dim]"
+        )
+    for each in ranked(methods):
+        title = escape(experiment.method(each.name).title)
+        if each.cut_short:
+            yield (
+                f"[dim]{title} was stopped after {each.stop.epochs} of its {each.full_budget} epochs; "
+                f"--full trains it to the end.[/dim]"
+            )
+        if not all(run.done(each.stop) for run in each.runs):
+            trained = max(run.next_epoch for run in each.runs)
+            yield f"[dim]{title} was interrupted after {trained} epochs. The same command resumes it.[/dim]"
+        lost = [str(run.run.seed) for run in each.runs if run.diverged]
+        if lost:
+            yield f"[dim]{title} diverged with seed {', '.join(lost)}: the loss is no longer a number.[/dim]"
+    yield "[dim]The settings are the experiment's own. docs/tuning.md compares tuned methods.[/dim]"
+    if any(len(each.runs) == 1 for each in methods) and experiment.measure.waits:
+        yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"

@@ -1,4 +1,4 @@
-"""What a user types, as values: seeds, devices, lists of names."""
+"""What users type: the options that several commands share, the layout of the help, and parsing into values."""
 
 from __future__ import annotations
 
@@ -6,15 +6,97 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import typer
+from typer.core import TyperCommand, TyperGroup
 
-from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config import Experiment, SpecError
 
 MOST_SEEDS = 10_000
 
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        envvar="EGALITARIAN_DATA",
+        show_default="~/.cache/egalitarian",
+        help="Folder of the data sets.",
+    ),
+]
+Runs = Annotated[
+    Path, typer.Option("--runs", metavar="FOLDER", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")
+]
+Seeds = Annotated[
+    str, typer.Option("--seeds", metavar="N,...", help="Seeds, as 0-7 or 0,2,5; they are trained as one batch.")
+]
+Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads; one is usually best.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as optim.lr=0.5; may be repeated."),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--methods",
+        "--method",
+        "-m",
+        metavar="NAME,...",
+        help="Methods by name, or all.",
+        show_default="the usual ones",
+    ),
+]
+EveryMethod = Annotated[
+    list[str] | None,
+    typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods by name.", show_default="all"),
+]
+JobsAtOnce = Annotated[
+    int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Methods to train at the same time, a process each.")
+]
+Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from `egalitarian list`, or a TOML file.")]
+Some = Annotated[list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names or TOML files.", show_default="all")]
 
-def seeds(text: str) -> list[int]:
+
+class Command(TyperCommand):
+    """A command whose help wraps at the terminal's width, and shows no types of flags and arguments."""
+
+    def __init__(self, *arguments: Any, help: str | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, help=_unwrap(help), **settings)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types(super().get_params(ctx))
+
+
+class CommandGroup(TyperGroup):
+    """All commands, with the same layout of the help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _hide_types(super().get_params(ctx))
+
+
+def _unwrap(text: str | None) -> str | None:
+    """Every paragraph as one line: a docstring breaks its lines elsewhere than a terminal."""
+    return text and "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def _hide_types(parameters: list[Any]) -> list[Any]:
+    """Removes `<bool>` after a flag and `<list[str]>` after an argument, whose name and help suffice."""
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = _nothing
+        elif parameter.is_flag:
+            parameter.metavar = ""
+    return parameters
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def parse_seeds(text: str) -> list[int]:
     """`0-7`, `3`, `0,2,5`, `0-3,8`: each once, in the order given."""
     found: list[int] = []
     for part in text.split(","):
@@ -30,9 +112,10 @@ def seeds(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def device(text: str, threads: int = 1) -> torch.device:
-    """`auto` is the GPU where there is one. On a CPU, so many threads: by default one, since small matrix products on busy
-    cores are many times slower when threads wait for each other.
+def choose_device(text: str, threads: int = 1) -> torch.device:
+    """The device, after setting the number of CPU threads. `auto` is the GPU if there is one.
+
+    One thread is the default: small matrix products on busy cores are many times slower when threads wait for each other.
     """
     torch.set_num_threads(threads)
     if text == "auto":
@@ -49,61 +132,82 @@ def device(text: str, threads: int = 1) -> torch.device:
     return chosen
 
 
-def use_data(folder: Path | None) -> None:
-    """Where data sets are read from, here and by processes that this one starts."""
+def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
+    """The named methods, or those trained by default if none is named; `all` is every method."""
+    if "all" in names:
+        return list(experiment.methods)
+    for name in names:
+        experiment.method(name)
+    return list(names) or experiment.usual
+
+
+def set_data_folder(folder: Path | None) -> None:
+    """Sets where data sets are read from, in this process and in those that it starts."""
     if folder is not None:
         os.environ["EGALITARIAN_DATA"] = str(folder.expanduser())
 
 
-def existing(runs: Path) -> Path:
-    """The folder of stored runs, for commands that only read."""
+def existing_runs(runs: Path) -> Path:
+    """The folder of stored runs, which must exist, for commands that only read."""
     if not runs.is_dir():
         raise SpecError(f"--runs must be a folder of stored runs, got {runs}; `egalitarian run` makes one")
     return runs
 
 
-def named(option: str, folder: Path) -> Path:
-    """A folder of its own, not the one we are in: a report writes a README.md."""
+def own_folder(option: str, folder: Path) -> Path:
+    """A folder other than the current one, since a report writes a README.md."""
     if folder.resolve() == Path.cwd():
         raise SpecError(f"{option} must be a folder of its own, got the current one; for example report")
     return folder
 
 
 def own_file(path: Path, mark: str) -> Path:
-    """A file to be written: a new one, or one of the same kind, which has the mark in it."""
+    """A file to be written: a new one, or one that contains the mark and so is of the same kind."""
     if path.is_dir() or (path.exists() and mark not in path.read_text(encoding="utf-8", errors="replace")):
         what = "a folder" if path.is_dir() else "a file of another kind"
         raise SpecError(f"{path} must be new or have {mark} in it, got {what}; name another")
     return path
 
 
+def picture_file(path: Path) -> Path:
+    """A path that a picture can be written to, checked before the training and not after it."""
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise SpecError(f"--picture must end in .png, .svg or .pdf, got {path}; for example grok.png")
+    if path.is_dir():
+        raise SpecError(f"--picture must be a file, got the folder {path}; name a file in it")
+    if not path.parent.is_dir():
+        raise SpecError(f"--picture must be in a folder that exists, got {path}; make {path.parent} first")
+    return path
+
+
 def at_least_one(names: list[str]) -> list[str]:
+    """The names, each once; an error if there is none."""
     if not names:
         raise SpecError("EXPERIMENT must be given, got none; name some from `egalitarian list`, or use --all")
     return list(dict.fromkeys(names))
 
 
-def words(text: str | None) -> list[str]:
-    """A comma-separated list, each once; None and nothing are the empty list."""
+def split_words(text: str | None) -> list[str]:
+    """A comma-separated list, each word once; None and an empty text are the empty list."""
     return list(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
 
 
-def several(values: Sequence[str] | None) -> list[str]:
-    """Words from an option that may be given more than once, each time with several."""
-    return list(dict.fromkeys(word for value in values or () for word in words(value)))
+def split_each(values: Sequence[str] | None) -> list[str]:
+    """The words of an option that may be given more than once, each time with several."""
+    return list(dict.fromkeys(word for value in values or () for word in split_words(value)))
 
 
-def numbers(option: str, text: str) -> list[float] | None:
-    """A comma-separated list of numbers; nothing is None."""
+def parse_numbers(option: str, text: str) -> list[float] | None:
+    """A comma-separated list of numbers; None if it is empty."""
     try:
-        return [float(word) for word in words(text)] or None
+        return [float(word) for word in split_words(text)] or None
     except ValueError:
         raise SpecError(f"{option} must be numbers, got {text!r}; for example 0.1,0.01") from None
 
 
-def counts(option: str, text: str) -> tuple[int, ...]:
-    """A comma-separated list of whole numbers from 1; nothing is none."""
-    found = words(text)
+def parse_counts(option: str, text: str) -> tuple[int, ...]:
+    """A comma-separated list of integers from 1."""
+    found = split_words(text)
     if not all(re.fullmatch(r"[1-9]\d{0,3}", word) for word in found):
         raise SpecError(f"{option} must be whole numbers from 1 to 9999, got {text!r}; for example 1,8")
     return tuple(int(word) for word in found)

@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.console.grok import Shown, ranked
-from egalitarian.lab.report.figures.lines import Look, literal, look, mark
-from egalitarian.lab.report.figures.style import WIDTH, styled
-from egalitarian.lab.runs.store import Record, Store
+from egalitarian.lab.config import Experiment, Look
+from egalitarian.lab.console.grok import MethodRuns, ranked
+from egalitarian.lab.report.figures import WIDTH, literal, look, mark, styled
+from egalitarian.lab.runs import Record, Store
 
 GREY = "#8A8A8A"
 MARGIN = 0.03
@@ -26,18 +25,18 @@ LINE = 0.15
 
 
 @styled
-def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path: Path) -> None:
+def draw_grok(store: Store, experiment: Experiment, methods: Sequence[MethodRuns], path: Path) -> None:
     """Every seed is a line: solid for test, dotted for train accuracy; a mark where the threshold is passed.
 
     The legend has the methods in the order in which they pass, which is that of the curves from left to right.
     """
-    names = [each.name for each in shown]
-    entries = [_entry(experiment, each, look(each.name, names)) for each in ranked(shown)]
+    names = [each.name for each in methods]
+    entries = [_entry(experiment, each, look(each.name, names)) for each in ranked(methods)]
     lines = sum(1 + str(entry.get_label()).count("\n") for entry in entries)
     figure = Figure(figsize=(WIDTH + 1.5, max(3.6, 0.6 + LINE * lines)), layout="constrained")
     axis = figure.add_subplot()
     lowest = chance(experiment)
-    for each in shown:
+    for each in methods:
         for progress in each.runs:
             records = [record for record in store.find(progress.run).records() if "snapshot" not in record]
             records = records[: progress.next_epoch]
@@ -53,7 +52,7 @@ def draw_grok(store: Store, experiment: Experiment, shown: Sequence[Shown], path
     )
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    axis.set_title(textwrap.fill(literal(title(experiment, shown)), 88), loc="left")
+    axis.set_title(textwrap.fill(literal(title(experiment, methods)), 88), loc="left")
     kinds = [Line2D([], [], color="0.3", label="test"), Line2D([], [], color="0.3", ls=":", lw=1, label="train")]
     figure.legend(
         handles=[*entries, *kinds],
@@ -69,16 +68,16 @@ def chance(experiment: Experiment) -> float:
     return 1 / max(2, getattr(experiment.task, "outputs", 2))
 
 
-def title(experiment: Experiment, shown: Sequence[Shown]) -> str:
+def title(experiment: Experiment, methods: Sequence[MethodRuns]) -> str:
     """What is to be seen."""
     if not experiment.measure.waits:
         return f"{experiment.heading}: accuracy by epoch"
     threshold = f"{100 * experiment.measure.threshold:g} % test accuracy"
-    first = ranked(shown)[0]
+    first = ranked(methods)[0]
     if math.isinf(first.median):
         return f"{experiment.heading}: no method has passed {threshold}"
     name = experiment.method(first.name).title
-    return f"{experiment.heading}: {name} passes {threshold}{' first,' if len(shown) > 1 else ''} {_passing(first)}"
+    return f"{experiment.heading}: {name} passes {threshold}{' first,' if len(methods) > 1 else ''} {_passing(first)}"
 
 
 def _draw_seed(axis: Axes, records: Sequence[Record], crossed: int | None, drawn: Look, alone: bool) -> None:
@@ -100,16 +99,16 @@ def _draw_levels(axis: Axes, experiment: Experiment) -> None:
         axis.text(1.01, level, text, transform=axis.get_yaxis_transform(), va="center", color="0.35", fontsize=7)
 
 
-def _entry(experiment: Experiment, shown: Shown, drawn: Look) -> Line2D:
-    name = textwrap.fill(literal(experiment.method(shown.name).title), 36)
-    label = f"{name}\n{_passing(shown)}" if experiment.measure.waits else name
+def _entry(experiment: Experiment, method: MethodRuns, drawn: Look) -> Line2D:
+    name = textwrap.fill(literal(experiment.method(method.name).title), 36)
+    label = f"{name}\n{_passing(method)}" if experiment.measure.waits else name
     return Line2D([], [], color=drawn.colour, marker=drawn.marker, markersize=5, markeredgecolor="white", label=label)
 
 
-def _passing(shown: Shown) -> str:
-    if math.isinf(shown.median):
-        return f"not in {max(run.next_epoch for run in shown.runs)} epochs"
-    return f"at epoch {shown.median:g}{' (median)' if len(shown.runs) > 1 else ''}"
+def _passing(method: MethodRuns) -> str:
+    if math.isinf(method.median):
+        return f"not in {max(run.next_epoch for run in method.runs)} epochs"
+    return f"at epoch {method.median:g}{' (median)' if len(method.runs) > 1 else ''}"
 
 
 def _curve(records: Sequence[Record], measure: str) -> tuple[list[int], list[float]]:

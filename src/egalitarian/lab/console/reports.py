@@ -1,22 +1,172 @@
-"""What the commands print that make a report of stored runs, hold them to the paper, or simulate the toy problem."""
+"""Commands that read stored runs, simulate or measure, and print what they found: report, check, toy, bench."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 
+from egalitarian.lab.config import SpecError
+from egalitarian.lab.console.display import status_line
+from egalitarian.lab.console.options import (
+    Device,
+    Runs,
+    Some,
+    Threads,
+    choose_device,
+    existing_runs,
+    own_file,
+    own_folder,
+    parse_counts,
+    parse_numbers,
+)
 from egalitarian.lab.console.tables import LEAST, put, table
+from egalitarian.lab.runs import Store
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
-    from egalitarian.lab.analysis.verdicts import Checked
-    from egalitarian.lab.report.toy import ToyReport
-    from egalitarian.lab.report.write import Report
+    from egalitarian.lab.analysis import Checked, Verdict
+    from egalitarian.lab.bench import Measured
+    from egalitarian.lab.report import Report, ToyReport
+
+STYLES = {
+    "inside": "green", "outside": "red", "undecided": "yellow", "known": "yellow", "not run": "dim", "too few seeds": "dim",
+}  # fmt: skip
+"""Of verdicts."""
 
 
-def say_report(console: Console, written: Report) -> None:
+def report(
+    experiments: Some = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write to.")] = Path("report"),
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Overwrite a report of more runs, or a README.md that is not a report's.")
+    ] = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Write tables, figures and a web page from stored runs. Never trains.
+
+    Tables are in Markdown, CSV and LaTeX, figures in PNG and SVG. Files of an earlier report that this one lacks are
+    removed; your own files stay.
+
+    Exits with 1 when a run cannot be read or a figure cannot be drawn. The rest is written nevertheless.
+    """
+    from egalitarian.lab.report import write_report
+
+    written = write_report(Store(existing_runs(runs)), own_folder("--out", out), tuple(experiments or ()), replace=replace)
+    print_report(Console(highlight=False), written)
+    if not written.complete:
+        raise typer.Exit(1)
+
+
+def check(
+    experiments: Some = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 also for cells that are not run, undecided or not on record.")
+    ] = False,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="Write the verdicts of these runs to a TOML file.")
+    ] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Compare the paper's numbers with the stored runs, cell by cell.
+
+    A line for each cell of the paper's tables: its number, our median and spread over seeds, and a verdict. "Inside" means
+    that the paper's number is within our spread. docs/lab.md explains the other verdicts.
+
+    Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run cannot be read.
+    """
+    from egalitarian.lab.analysis import check as judge
+    from egalitarian.lab.analysis import load_record, to_record
+
+    console = Console(highlight=False)
+    checked = judge(Store(existing_runs(runs)), tuple(experiments or ()))
+    print_verdicts(console, checked)
+    if record is not None:
+        own_file(record, "[[verdicts]]").write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
+        console.print(f"Written: [bold]{escape(str(record))}[/bold]", soft_wrap=True)
+        console.print("Add a reason there for every cell that is not inside.")
+    if not checked.ends_well(strict=strict):
+        raise typer.Exit(1)
+
+
+def toy(
+    eps: Annotated[
+        str,
+        typer.Option(
+            "--eps",
+            metavar="X,...",
+            help="Sizes of the weak feature in the curves.",
+            show_default="0.01,0.001",
+        ),
+    ] = "",
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the figures.")] = Path("toy"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small samples: seconds instead of a minute.")] = False,
+) -> None:
+    """Simulate the toy problem of the paper's Section 3; test its theory.
+
+    Every claim is checked as printed and as corrected; docs/errata.md explains the corrections.
+    """
+    from egalitarian.lab.report import toy_report
+
+    console = Console(highlight=False)
+    with console.status("Simulating"):
+        done = toy_report(parse_numbers("--eps", eps), out, quick)
+    print_toy(console, done, quick)
+
+
+def bench(
+    themes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="THEME", help="kernels, step, experiment, clock.", show_default="all but clock"),
+    ] = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    seeds: Annotated[
+        str,
+        typer.Option(
+            "--seeds",
+            metavar="N,...",
+            help="Numbers of seeds to train together. Default: 1,8; for clock 8; for step on a GPU 1,8,64.",
+        ),
+    ] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it works: seconds.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for tables and pictures.")] = Path("bench"),
+) -> None:
+    """Measure what EGD costs: kernels, a training step, an experiment.
+
+    kernels: every method for the polar factor, with its error.
+
+    step: a training step with and without EGD, for the paper's networks and a GPT's matrices; Muon and other packages are
+    measured where they are installed.
+
+    experiment: addition-97 trained to 95%.
+
+    clock: six of the paper's tasks, trained with its SGD and with EGD, which takes hours on a CPU.
+
+    The first three take minutes on a GPU and a quarter of an hour on a CPU. Ctrl-C keeps what has been measured.
+    """
+    from egalitarian.lab.bench import Setup, chosen, measure_theme
+
+    console = Console(highlight=False)
+    listed, counts, where = chosen(themes or ()), parse_counts("--seeds", seeds), choose_device(device, threads)
+    if out.exists() and not out.is_dir():
+        raise SpecError(f"--out must be a folder, got the file {out}; name another")
+    out.mkdir(parents=True, exist_ok=True)
+    for theme in listed:
+        with status_line(console, theme.name) as update:
+            measured = measure_theme(theme, Setup(where, quick, counts, update))
+        print_bench(console, measured, measured.write(out))
+        if not measured.complete:
+            console.print("Stopped. What was measured is written.")
+            raise typer.Exit(130)
+
+
+def print_report(console: Console, written: Report) -> None:
+    """Prints warnings, errors, the time that the runs took, and where the report is."""
     for warning in written.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
     for error in written.errors:
@@ -35,31 +185,13 @@ def say_report(console: Console, written: Report) -> None:
     console.print(f"Open {out}/index.html in a browser, or read {out}/README.md.", soft_wrap=True)
 
 
-def say_verdicts(console: Console, checked: Checked) -> None:
-    from egalitarian.lab.analysis.verdicts import in_words
+def print_verdicts(console: Console, checked: Checked) -> None:
+    """Prints a row for each cell of the paper, those of other settings in a table of their own; then how to read it."""
+    from egalitarian.lab.analysis import in_words
 
     elsewhere = "Other settings than those of the paper's numbers: its text read literally, or your own"
     for aside, title in ((False, ""), (True, elsewhere)):
-        made = table("method", "what", ">paper", ">ours", "spread", ">n", "verdict", title=title)
-        made.columns[0].no_wrap = True
-        made.columns[1].max_width = LEAST
-        section, rows = "", [row for row in checked.verdicts if row.aside == aside and row.compared]
-        begun = {row.experiment for row in rows if row.kind != "not run"}
-        absent = list(dict.fromkeys(row.experiment for row in rows if row.experiment not in begun))
-        for row in rows:
-            if row.experiment in begun:
-                if row.experiment != section:
-                    section = row.experiment
-                    made.add_row(f"[bold]{section}[/bold]", f"[dim]{escape(row.table.partition(':')[0])}[/dim]")
-                passed = (
-                    f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
-                )
-                cells = ("  " + row.method, row.measure, row.paper, row.ours, row.spread, passed, row.verdict)
-                made.add_row(*cells, style="bold red" if row.contradicts else STYLES.get(row.kind))
-        if made.row_count:
-            put(console, made)
-        if absent:
-            console.print(f"[dim]Not run: {escape(', '.join(absent))}.[/dim]")
+        _print_cells(console, [row for row in checked.verdicts if row.aside == aside and row.compared], title)
     if checked.verdicts:
         console.print(f"Cells: {in_words(checked.verdicts)}.")
         units = (
@@ -69,20 +201,37 @@ def say_verdicts(console: Console, checked: Checked) -> None:
         )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
-        told = f"{row.cell.name} ({row.measure}): the record says {row.recorded}, the runs say {row.verdict}"
-        console.print(f"[red]contradiction:[/red] {escape(told)}", soft_wrap=True)
+        text = f"{row.cell.name} ({row.measure}): the record says {row.recorded}, the runs say {row.verdict}"
+        console.print(f"[red]contradiction:[/red] {escape(text)}", soft_wrap=True)
     for remark in checked.remarks:
         console.print(f"{escape(remark)}.", soft_wrap=True)
     for warning in checked.warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", soft_wrap=True)
 
 
-STYLES = {
-    "inside": "green", "outside": "red", "undecided": "yellow", "known": "yellow", "not run": "dim", "too few seeds": "dim",
-}  # fmt: skip
+def _print_cells(console: Console, rows: Sequence[Verdict], title: str) -> None:
+    made = table("method", "what", ">paper", ">ours", "spread", ">n", "verdict", title=title)
+    made.columns[0].no_wrap = True
+    made.columns[1].max_width = LEAST
+    begun = {row.experiment for row in rows if row.kind != "not run"}
+    section = ""
+    for row in rows:
+        if row.experiment in begun:
+            if row.experiment != section:
+                section = row.experiment
+                made.add_row(f"[bold]{section}[/bold]", f"[dim]{escape(row.table.partition(':')[0])}[/dim]")
+            passed = f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
+            cells = ("  " + row.method, row.measure, row.paper, row.ours, row.spread, passed, row.verdict)
+            made.add_row(*cells, style="bold red" if row.contradicts else STYLES.get(row.kind))
+    if made.row_count:
+        put(console, made)
+    absent = list(dict.fromkeys(row.experiment for row in rows if row.experiment not in begun))
+    if absent:
+        console.print(f"[dim]Not run: {escape(', '.join(absent))}.[/dim]")
 
 
-def say_toy(console: Console, report: ToyReport, quick: bool = False) -> None:
+def print_toy(console: Console, report: ToyReport, quick: bool = False) -> None:
+    """Prints a row for each claim, how many hold, and the files."""
     made = table("claim", ">as printed", ">corrected")
     section = ""
     for row in report.summary:
@@ -106,3 +255,23 @@ def say_toy(console: Console, report: ToyReport, quick: bool = False) -> None:
     for path in report.files:
         if path.suffix in (".png", ".csv"):
             console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)
+
+
+def print_bench(console: Console, measured: Measured, files: Sequence[Path]) -> None:
+    """Prints the table with a line for each group, how to read it, and the files."""
+    head, *body = measured.cells()
+    made = table(
+        head[1], *(f">{heading}" for heading in head[2:-1]), head[-1], title=f"[bold]{measured.theme.title}[/bold]"
+    )
+    made.columns[0].no_wrap = True
+    section = ""
+    for group, method, *numbers, note in body:
+        if group != section:
+            section = group
+            made.add_row(f"[bold]{escape(group)}[/bold]")
+        made.add_row("  " + escape(method), *numbers, f"[dim]{escape(note)}[/dim]")
+    put(console, made)
+    for line in (measured.heading, measured.theme.about):
+        console.print(f"[dim]{escape(line)}[/dim]")
+    for path in files:
+        console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)

@@ -1,35 +1,53 @@
-"""What `egalitarian show` prints: the settings of an experiment, a column per method; or each of them with its source."""
+"""`egalitarian show`: the settings of an experiment, a column per method; or each setting with its source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import RenderableType
+import typer
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from egalitarian.lab.config.schema import Settings, everything, meaning
-from egalitarian.lab.config.spec import Claim, Experiment, Method, Optim
-from egalitarian.lab.console.tables import table
+from egalitarian.lab.config import Claim, Experiment, Method, Optim, Settings, everything, load, meaning
+from egalitarian.lab.console.options import Changes, Methods, Name, choose_methods, split_each
+from egalitarian.lab.console.tables import put, table
 
 PARTS = ("task", "model", "training", "measure")
 CLAIMED = ("epochs", "steps", "seconds", "ms_per_epoch", "ms_per_step", "final_accuracy", "mean_train_accuracy")
 ALWAYS = ("optimizer", "lr", "weight_decay")
-"""Of an optimizer: what is said even where it is torch's default."""
+"""Settings of an optimizer that are listed even at torch's default."""
 NONE = "-"
-"""In a cell that has nothing to say."""
+"""The text of an empty cell."""
 CHANGED = "changed with --set"
-"""The source of what a user changed on the command line."""
+"""The source of a setting that a user changed on the command line."""
 ROWS = ("transform", "targets", "optim", "hidden", "groups", "decay", "decayed", "until", "epochs")
-"""What a method is made of, in the order of the table."""
+"""Parts of a method, in the order of the table."""
 Cells = dict[str, str]
-"""What one column says, by the name of the row."""
+"""The texts of one column, by row."""
 
 
-def overview(experiment: Experiment, methods: Sequence[str], width: int) -> Iterator[RenderableType]:
-    """What all methods share, then a table with a column per method, in as many blocks as the terminal's width asks for."""
+def show(
+    experiment: Name,
+    methods: Methods = None,
+    changes: Changes = None,
+    sources: Annotated[bool, typer.Option("--sources", help="List each setting with its source.")] = False,
+) -> None:
+    """Show an experiment's settings and the paper's numbers, by method.
+
+    --sources lists where each comes from: the paper, the authors' code, or us.
+    """
+    console, names = Console(highlight=False), split_each(methods)
+    chosen = load(experiment, changes or (), names)
+    listed = choose_methods(chosen, names)
+    for part in describe_sources(chosen, listed) if sources else describe_settings(chosen, listed, console.width):
+        put(console, part)
+
+
+def describe_settings(experiment: Experiment, methods: Sequence[str], width: int) -> Iterator[RenderableType]:
+    """What all methods share, then tables with a column per method, as many in a table as fit the terminal's width."""
     yield from _heading(experiment)
     columns = {name: _column(experiment, name) for name in methods}
     rows = sorted({row: None for cells in columns.values() for row in cells}, key=lambda row: ROWS.index(row.split(".")[0]))
@@ -44,25 +62,25 @@ def overview(experiment: Experiment, methods: Sequence[str], width: int) -> Iter
     yield from _remarks(experiment, methods)
 
 
-def sources(experiment: Experiment, methods: Sequence[str]) -> Iterator[RenderableType]:
+def describe_sources(experiment: Experiment, methods: Sequence[str]) -> Iterator[RenderableType]:
     """Every setting with its source: what all methods share, then method by method."""
     yield from _heading(experiment)
     made = table("setting", "value", "source")
     for part in PARTS:
         for key, value in leaves(part, everything(getattr(experiment, part))):
-            made.add_row(key, said(value), escape(experiment.source(key)))
+            made.add_row(key, format_value(value), escape(experiment.source(key)))
     yield made
     for name in methods:
         method = experiment.method(name)
         made = table("setting", "value", "source", title=f"[bold]{name}[/bold]: {escape(method.title)}")
         for key, value in leaves("", everything(method)):
             if key not in ("title", "by_default") and not _torch_default(key, value):
-                made.add_row(key, said(value), escape(experiment.source(f"methods.{name}.{key}")))
+                made.add_row(key, format_value(value), escape(experiment.source(f"methods.{name}.{key}")))
         yield made
 
 
-def kept_apart(experiment: Experiment, name: str, changes: Sequence[str]) -> Iterator[str]:
-    """What a change of the optimizer's settings leaves as it is: the equalised matrices and modules may have their own."""
+def unchanged_settings(experiment: Experiment, name: str, changes: Sequence[str]) -> Iterator[str]:
+    """Notes on optimizer settings that a change does not reach: equalised matrices and modules may have their own."""
     method = experiment.method(name)
     owners = {f"groups.{module}": (own, f"the module {module} keeps") for module, own in method.groups.items()}
     if method.hidden is not None:
@@ -83,13 +101,15 @@ def _heading(experiment: Experiment) -> Iterator[str]:
 
 
 def _shared(experiment: Experiment, of_methods: Cells) -> Table:
-    """A line for each part of the experiment, and one for what its methods have in common."""
+    """A line for each part of the experiment, and one for the settings that its methods share."""
     made = Table.grid(padding=(0, 2))
     made.add_column(no_wrap=True)
     made.add_column(overflow="fold")
     for part in PARTS:
         settings = leaves(part, everything(getattr(experiment, part)))
-        pairs = [f"{key.removeprefix(f'{part}.')} = {_marked(experiment, key, said(value))}" for key, value in settings]
+        pairs = [
+            f"{key.removeprefix(f'{part}.')} = {_marked(experiment, key, format_value(value))}" for key, value in settings
+        ]
         made.add_row(f"[bold]{part}[/bold]", ", ".join(pairs))
     if of_methods:
         made.add_row("[bold]all methods[/bold]", ", ".join(f"{row} = {cell}" for row, cell in of_methods.items()))
@@ -102,7 +122,7 @@ def _column(experiment: Experiment, name: str) -> Cells:
 
 
 def _settings(method: Method) -> Iterator[tuple[str, str]]:
-    """What makes up a method, by the key that `--set` takes; of optimizers, what differs from the level above."""
+    """The settings of a method, by the key that `--set` takes; of optimizers, those that differ from the level above."""
     yield "transform", "\nthen ".join(_link(link) for link in method.transform) or NONE
     yield "targets", "\n".join(escape(target) for target in method.targets)
     yield from _options("optim", method.optim, {**everything(Optim()), **dict.fromkeys(ALWAYS)})
@@ -114,19 +134,19 @@ def _settings(method: Method) -> Iterator[tuple[str, str]]:
         yield from _options(f"groups.{module}", own, under)
     for key in ("decay", "decayed", "until", "epochs"):
         value = getattr(method, key)
-        yield key, NONE if value is None else said(value)
+        yield key, NONE if value is None else format_value(value)
 
 
 def _link(transform: Settings) -> str:
-    """A transform with the settings that it does not have by default."""
+    """A transform with the settings that differ from its defaults."""
     name, *options = meaning(transform).items()
-    return "\n".join([said(name[1]), *(f"{key} {said(value)}" for key, value in options)])
+    return "\n".join([format_value(name[1]), *(f"{key} {format_value(value)}" for key, value in options)])
 
 
 def _options(where: str, optim: Optim, under: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in everything(optim).items():
         if value != under[key]:
-            yield f"{where}.{key}", said(value)
+            yield f"{where}.{key}", format_value(value)
 
 
 def _marked(experiment: Experiment, key: str, text: str) -> str:
@@ -146,7 +166,7 @@ def _any_has(columns: Mapping[str, Cells], row: str) -> bool:
 
 
 def _blocks(columns: Mapping[str, Cells], rows: Sequence[str], width: int) -> Iterator[Table]:
-    """Tables of as many methods as fit side by side, each with the rows that one of them has."""
+    """Tables of as many methods as fit the width, each with the rows that one of its methods has."""
     left, first = dict(columns), max((len(row) for row in rows), default=0)
     while left:
         block: dict[str, Cells] = {}
@@ -182,7 +202,7 @@ def _remarks(experiment: Experiment, methods: Sequence[str]) -> Iterator[str]:
 
 
 def leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every single setting by its dotted key, as `--set` takes it; what is absent is left out."""
+    """Every single setting by its dotted key, as `--set` takes it; absent ones are left out."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if _is_chain(value) else None
     if inner is None:
         if value is not None and value not in ([], ""):
@@ -197,7 +217,7 @@ def _is_chain(value: Any) -> bool:
 
 
 def _torch_default(key: str, value: Any) -> bool:
-    """Options of an optimizer that nobody set."""
+    """Whether an option of an optimizer is at torch's default."""
     _, _, option = key.rpartition(".")
     return key.startswith(("optim.", "hidden.", "groups.")) and option not in ALWAYS and value == _OPTIM[option]
 
@@ -205,8 +225,8 @@ def _torch_default(key: str, value: Any) -> bool:
 _OPTIM = everything(Optim())
 
 
-def said(value: Any) -> str:
-    """A setting as TOML would have it."""
+def format_value(value: Any) -> str:
+    """A setting as in TOML, escaped for the terminal."""
     return escape(_plain(value))
 
 

@@ -1,12 +1,14 @@
-"""What the commands print: tables and lines."""
+"""Text tables: how they are laid out and printed, and those of `egalitarian list` and `egalitarian run`."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
@@ -14,26 +16,18 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from egalitarian.lab.analysis.counts import Count
-from egalitarian.lab.analysis.statistics import median_and_range, quantile
-from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Experiment, Run
-from egalitarian.lab.console.display import median
-from egalitarian.lab.console.durations import Durations, about
-from egalitarian.lab.console.grok import Shown, ranked
-from egalitarian.lab.runs.progress import Progress, percent
-from egalitarian.lab.runs.store import Store
-
-if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
-    from egalitarian.lab.bench.measured import Measured
-
+from egalitarian.lab.analysis import epochs_to_threshold
+from egalitarian.lab.config import Experiment, Settings, read, setting
+from egalitarian.lab.runs import Progress, Store
 
 LEAST = 8
-"""Letters of a column of words, which are folded."""
+"""Characters of a column of words, which may be wrapped."""
+UNITS = ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (24 * 3600, "days", math.inf))
+"""The seconds of a unit, its name, and the number from which the next unit is used."""
 
 
 def put(console: Console, part: RenderableType) -> None:
-    """Prints; a table whose numbers need more than the terminal's width gets it: a cropped number is a wrong number."""
+    """Prints. A table whose numbers need more than the terminal's width gets it: a cropped number is a wrong number."""
     width = console.width
     if isinstance(part, Table):
         console.width = max(width, sum(_needed(column) + 2 for column in part.columns))
@@ -49,7 +43,7 @@ def _needed(column: Column) -> int:
 
 
 def table(*columns: str, title: str = "") -> Table:
-    """`>` before a column's name: numbers, to the right and never broken."""
+    """An empty table. `>` before a column's name means numbers: aligned to the right and never wrapped."""
     made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
         right = column.startswith(">")
@@ -59,10 +53,67 @@ def table(*columns: str, title: str = "") -> Table:
     return made
 
 
-def experiments(
+def trained_table(done: Sequence[Sequence[Progress]]) -> Table:
+    """A row for each method of each experiment, with its seeds."""
+    made = table("experiment", "method", ">passed", ">epochs to threshold", ">epochs trained")
+    for runs in done:
+        first = runs[0].run
+        passed = sum(run.crossed is not None for run in runs)
+        lost = sum(run.diverged for run in runs)
+        counts = f"{passed} of {len(runs)}" + (f", {lost} diverged" if lost else "")
+        epochs = epochs_to_threshold([run.outcome for run in runs], first.method.epochs)
+        made.add_row(
+            first.experiment.name, first.method_name, counts, str(epochs), str(max(run.next_epoch for run in runs))
+        )
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine(Settings):
+    """Where durations were measured."""
+
+    hardware: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duration(Settings):
+    """Seconds for the methods trained by default and 8 seeds, training and measuring; None if not measured."""
+
+    cpu: float | None = setting(None, above=0)
+    gpu: float | None = setting(None, above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Durations(Settings):
+    """How long each experiment takes: durations.toml, written by benchmarks/durations.py."""
+
+    cpu: Machine
+    gpu: Machine
+    seconds: Mapping[str, Duration] = field(default_factory=dict)
+    """By experiment."""
+
+    def of(self, experiment: str) -> Duration:
+        return self.seconds.get(experiment, Duration())
+
+
+def load_durations() -> Durations:
+    text = (resources.files("egalitarian.lab") / "console" / "durations.toml").read_text(encoding="utf-8")
+    return read(Durations, tomllib.loads(text), "durations")
+
+
+def about(seconds: float | None) -> str:
+    """A duration to one digit, in a unit of which it has at least one: `8 min`; `-` for None."""
+    if seconds is None:
+        return "-"
+    rounded = ((max(1.0, float(f"{seconds / unit:.1g}")), name, most) for unit, name, most in UNITS)
+    return next(f"{number:g} {name}" for number, name, most in rounded if number < most)
+
+
+def describe_experiments(
     paper: Sequence[Experiment], beyond: Sequence[Experiment], durations: Durations, store: Store
 ) -> Iterator[RenderableType]:
-    """What there is, table by table of the paper, how long it takes and how many runs are stored; then a user's own."""
+    """All experiments, by table of the paper, with durations and the number of stored runs; then a user's own."""
     counts = Counter(stored.experiment for stored in store.all())
     made = table("experiment", ">CPU", ">GPU", *([">stored"] if counts else []), "what it is")
     made.columns[0].no_wrap = True
@@ -88,188 +139,3 @@ def experiments(
     )
     if counts:
         yield f"[dim]stored: runs in the folder {escape(str(store.root))}. A run is one method with one seed.[/dim]"
-
-
-def chosen_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
-    """Those named, or the usual ones; `all` is all."""
-    if "all" in names:
-        return list(experiment.methods)
-    for name in names:
-        experiment.method(name)
-    return list(names) or experiment.usual
-
-
-def check_picture(path: Path) -> None:
-    """Before the training, not after it."""
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise SpecError(f"--picture must end in .png, .svg or .pdf, got {path}; for example grok.png")
-    if path.is_dir():
-        raise SpecError(f"--picture must be a file, got the folder {path}; name a file in it")
-    if not path.parent.is_dir():
-        raise SpecError(f"--picture must be in a folder that exists, got {path}; make {path.parent} first")
-
-
-def said_of(experiment: Experiment, shown: Sequence[Shown], store: Store) -> Iterator[RenderableType]:
-    """A comparison's table, which method is fastest, and what to know to read it."""
-    results = [Result.of(experiment, each, store) for each in ranked(shown)]
-    yield outcome(experiment, results)
-    if experiment.measure.waits and len(results) > 1:
-        yield fastest(experiment, results)
-    yield from remarks(experiment, shown)
-
-
-class Result(NamedTuple):
-    """What became of one method, its seeds taken together."""
-
-    title: str
-    shown: Shown
-    epochs: str
-    seconds: Count
-    """Training time to the threshold."""
-    milliseconds: float
-
-    @staticmethod
-    def of(experiment: Experiment, shown: Shown, store: Store) -> Result:
-        timings = [timings_of(progress, store) for progress in shown.runs]
-        passed = sorted(sum(own) for own, run in zip(timings, shown.runs, strict=True) if run.crossed is not None)
-        bounds = sorted(
-            math.inf if run.diverged else sum(own)
-            for own, run in zip(timings, shown.runs, strict=True)
-            if run.crossed is None
-        )
-        return Result(
-            title=escape(experiment.method(shown.name).title),
-            shown=shown,
-            epochs=epochs_needed(shown.runs),
-            seconds=quantile(passed, bounds, 0.5),
-            milliseconds=1e3 * median([seconds for own in timings for seconds in own]),
-        )
-
-    @property
-    def passed(self) -> bool:
-        """Whether half of the seeds did."""
-        return not self.seconds.sign and not math.isinf(self.shown.median)
-
-    @property
-    def clock(self) -> str:
-        """`never` where all seeds that did not pass have diverged."""
-        never = math.isinf(self.seconds.value)
-        return "never" if never else f"{self.seconds.sign} {known(self.seconds.value)}".strip()
-
-
-def timings_of(progress: Progress, store: Store) -> list[float]:
-    """Seconds of training, epoch by epoch, up to the one that passes: of a batch of seeds, one seed's share."""
-    by_epoch = {line["epoch"]: line["training"] / line["seeds"] for line in store.find(progress.run).timings}
-    last = progress.next_epoch - 1 if progress.crossed is None else progress.crossed
-    return [seconds for epoch, seconds in sorted(by_epoch.items()) if epoch <= last]
-
-
-def outcome(experiment: Experiment, results: Sequence[Result]) -> Table:
-    """What became of each method, with the paper's number next to it."""
-    threshold = percent(experiment.measure.threshold)
-    runs = [each.shown.runs for each in results]
-    several = any(len(own) > 1 for own in runs)
-    claimed = any(each.shown.name in experiment.claims for each in results)
-    waits = [f">epochs\nto {threshold}", f">seconds\nto {threshold}"] if experiment.measure.waits else []
-    more = [*([">paper's\nepochs"] if claimed else []), ">best\ntest", ">ms per\nepoch"]
-    made = table("method", *waits, *more, *([">seeds\npassed"] if several and waits else []))
-    for each in results:
-        claim = experiment.claims.get(each.shown.name)
-        passed = [run.crossed for run in each.shown.runs if run.crossed is not None]
-        cells = [
-            each.title,
-            *([f"[bold]{each.epochs}[/bold]", f"[bold]{each.clock}[/bold]"] if waits else []),
-            *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
-            f"{median([max(run.curve) for run in each.shown.runs if run.curve]):.1%}",
-            known(each.milliseconds),
-        ]
-        made.add_row(*cells, *([f"{len(passed)} of {len(each.shown.runs)}"] if several and waits else []))
-    return made
-
-
-def fastest(experiment: Experiment, results: Sequence[Result]) -> str:
-    """Which method is first on the clock, and which in epochs: these need not be the same."""
-    passed = [each for each in results if each.passed]
-    if not passed:
-        return f"No method passed {percent(experiment.measure.threshold)}."
-    clock, epochs = min(passed, key=lambda each: each.seconds.value), passed[0]
-    if clock is epochs:
-        return (
-            f"Fastest: [bold]{clock.title}[/bold], on the clock ({clock.clock} s) and in epochs ({clock.shown.median:g})."
-        )
-    return "\n".join(
-        f"{what}: [bold]{each.title}[/bold], {each.clock} s and {each.shown.median:g} epochs."
-        for what, each in (("Fastest on the clock", clock), ("Fewest epochs", epochs))
-    )
-
-
-def known(value: float) -> str:
-    """A whole number, or two digits where it is small; nothing where there is none."""
-    return "" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
-
-
-def epochs_needed(runs: Sequence[Progress]) -> str:
-    """Median (smallest-largest) over seeds, as everywhere in the lab."""
-    return median_and_range([(run.crossed, failed_by(run)) for run in runs])
-
-
-def failed_by(run: Progress) -> int:
-    """The epochs within which a seed did not pass; one that diverged never will, so its whole budget counts."""
-    return max(run.next_epoch, run.run.method.epochs) if run.diverged else run.next_epoch
-
-
-def remarks(experiment: Experiment, shown: Sequence[Shown]) -> Iterator[str]:
-    if experiment.measure.waits:
-        yield (
-            "[dim]epochs: the first, counted from 0, with test accuracy above the threshold.\n"
-            "seconds: training one seed through that epoch, without measuring. Seeds trained together share the time "
-            "equally.[/dim]"
-        )
-    for each in ranked(shown):
-        title = escape(experiment.method(each.name).title)
-        if each.cut_short:
-            yield (
-                f"[dim]{title} was stopped after {each.stop.epochs} of its {each.full_budget} epochs; "
-                f"--full trains it to the end.[/dim]"
-            )
-        if not all(run.done(each.stop) for run in each.runs):
-            trained = max(run.next_epoch for run in each.runs)
-            yield f"[dim]{title} was interrupted after {trained} epochs. The same command resumes it.[/dim]"
-        lost = [str(run.run.seed) for run in each.runs if run.diverged]
-        if lost:
-            yield f"[dim]{title} diverged with seed {', '.join(lost)}: the loss is no longer a number.[/dim]"
-    yield "[dim]The settings are the experiment's own. docs/tuning.md compares tuned methods.[/dim]"
-    if any(len(each.runs) == 1 for each in shown) and experiment.measure.waits:
-        yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
-
-
-def trained(done: Sequence[Sequence[Progress]]) -> Table:
-    made = table("experiment", "method", ">passed", ">epochs to threshold", ">epochs trained")
-    for runs in done:
-        first: Run = runs[0].run
-        passed = sum(run.crossed is not None for run in runs)
-        lost = sum(run.diverged for run in runs)
-        counts = f"{passed} of {len(runs)}" + (f", {lost} diverged" if lost else "")
-        cells = (counts, epochs_needed(runs), str(max(run.next_epoch for run in runs)))
-        made.add_row(first.experiment.name, first.method_name, *cells)
-    return made
-
-
-def say_bench(console: Console, measured: Measured, files: Sequence[Path]) -> None:
-    """The table with a line for each group, how to read it, and where it is written."""
-    head, *body = measured.cells()
-    made = table(
-        head[1], *(f">{heading}" for heading in head[2:-1]), head[-1], title=f"[bold]{measured.theme.title}[/bold]"
-    )
-    made.columns[0].no_wrap = True
-    section = ""
-    for group, method, *numbers, note in body:
-        if group != section:
-            section = group
-            made.add_row(f"[bold]{escape(group)}[/bold]")
-        made.add_row("  " + escape(method), *numbers, f"[dim]{escape(note)}[/dim]")
-    put(console, made)
-    for line in (measured.heading, measured.theme.about):
-        console.print(f"[dim]{escape(line)}[/dim]")
-    for path in files:
-        console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)

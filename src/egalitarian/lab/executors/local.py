@@ -1,81 +1,117 @@
-"""Our own commands as processes side by side: small networks seldom fill a GPU, nor more than one core.
+"""A pool of processes on this machine: small networks seldom fill a GPU, or more than one core.
 
-Every process trains other runs, so they have nothing in common but the folder they store in. What they say is shown line by
-line behind their name. A stop (Ctrl-C, a polite kill, a closed terminal) is passed on to those at work and waited for: they
-store what they have.
+Every process trains other runs, and they share nothing but the folders they write to. The pool prints their output line by
+line, with the name of the request in front. It passes a stop (Ctrl-C, SIGTERM, a closed terminal) on to the processes and
+waits for them: they store what they have.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any, ClassVar, Protocol, Self
 
 from rich.console import Console
 from rich.markup import escape
 
 import egalitarian
-from egalitarian.lab.runs.environment import BESIDE
+from egalitarian.lab.executors.lines import Lines
+from egalitarian.lab.runs import CONCURRENT
 
 STOPPED = 130
-"""How a command ends that was stopped, or was not begun for that reason."""
+"""Exit status of work that was stopped, or that was not begun because of a stop."""
 TIME_OVER = 75
-"""How one ends beside others that ran out of its minutes, or was not begun for that reason."""
+"""Exit status of work that ran out of its minutes, or that was not begun for that reason."""
+WORKER = "egalitarian.lab.executors.worker"
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PATIENCE = 0.2
-"""Seconds between looks, while nothing is said."""
+POLL = 0.2
+"""Seconds between looks at the signals while no process prints anything."""
 
 
-class Jobs:
-    """Commands by name, at most `most` at once; none begins after so many minutes, and each is told what is left."""
+class Executable(Protocol):
+    """A request: work as a frozen dataclass of plain values, which travels to another process as JSON.
 
-    def __init__(
-        self, console: Console, commands: Mapping[str, Sequence[str]], most: int, minutes: float | None = None
-    ) -> None:
-        self._console, self._commands, self._most = console, commands, most
+    A kind of work with a time limit has a field `minutes: float | None`. A pool with a deadline sets it to the minutes that
+    are left when the work begins.
+    """
+
+    kind: ClassVar[str]
+    """The key of its class in `worker.KINDS`."""
+
+    @property
+    def name(self) -> str:
+        """Unique in a pool; stands in front of each line that the work prints."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Values for `json.dumps`: numbers stay numbers, paths become text."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The request that `to_json` described."""
+
+    def carry_out(self, lines: Lines) -> int:
+        """Does the work, as the only one of this process, and returns the exit status: 0, STOPPED or TIME_OVER.
+
+        It sets the process's threads and data folder (`runs.use_process`), and prints no table: the process that runs the
+        pool reads the results from files. It raises `Interrupted` if stopped; other errors carry a message for the user.
+        """
+
+
+class Pool:
+    """Carries out requests, a process each, at most `most` concurrently. After so many minutes, none begins."""
+
+    def __init__(self, console: Console, requests: Sequence[Executable], most: int, minutes: float | None = None) -> None:
+        self._console, self._most = console, most
+        self._requests = {request.name: request for request in requests}
+        assert len(self._requests) == len(requests), "requests of a pool have names of their own"
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        self._waiting = list(commands)
-        self._at_work: dict[str, subprocess.Popen[str]] = {}
+        self._waiting = list(self._requests)
+        self._running: dict[str, subprocess.Popen[str]] = {}
         self._ended: dict[str, int] = {}
         self._lines: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
-        self._asked = False
+        self._stop_requested = False
         """Whether there was a stop that has not been passed on."""
 
     def run(self) -> dict[str, int]:
-        """How each of them ended: 0 is well."""
-        with self._listening(), self._console.status("") as status:
+        """The exit status of each request, by its name: 0 is success."""
+        with self._noting_stops(), self._console.status("") as status:
             try:
-                while self._waiting or self._at_work:
+                while self._waiting or self._running:
                     self._begin()
-                    names = ", ".join(escape(name) for name in self._at_work)
-                    status.update(f"{len(self._ended)} of {len(self._commands)} done; running: {names}")
-                    self._take_a_line()
-                    if self._asked:
+                    names = ", ".join(escape(name) for name in self._running)
+                    status.update(f"{len(self._ended)} of {len(self._requests)} done; running: {names}")
+                    self._print_a_line()
+                    if self._stop_requested:
                         self._stop()
-            finally:  # after a failure of ours, too: nobody is left behind
+            finally:  # after an error of the pool itself, too: no process is left behind
                 self._stop()
-                for process in self._at_work.values():
-                    process.wait()  # each has been told
-        return {name: self._ended[name] for name in self._commands}
+                for process in self._running.values():
+                    process.wait()
+        return {name: self._ended[name] for name in self._requests}
 
     def _begin(self) -> None:
-        while self._waiting and len(self._at_work) < self._most:
+        while self._waiting and len(self._running) < self._most:
             name = self._waiting.pop(0)
             left = None if self._deadline is None else self._deadline - time.monotonic()
             if left is not None and left <= 0:
                 self._ended[name] = TIME_OVER
                 continue
-            minutes = [] if left is None else [f"--minutes={left / 60:.4f}"]
-            command, *rest = self._commands[name]
-            self._at_work[name] = process = self._started([command, *minutes, *rest])
+            request: Any = self._requests[name]
+            self._running[name] = process = self._start(
+                request if left is None else dataclasses.replace(request, minutes=left / 60)
+            )
             threading.Thread(target=self._read, args=(name, process), daemon=True).start()
 
     def _read(self, name: str, process: subprocess.Popen[str]) -> None:
@@ -85,46 +121,49 @@ class Jobs:
                 self._lines.put((name, line))
         self._lines.put((name, None))
 
-    def _take_a_line(self) -> None:
+    def _print_a_line(self) -> None:
         try:
-            name, line = self._lines.get(timeout=PATIENCE)
+            name, line = self._lines.get(timeout=POLL)
         except queue.Empty:
             return
         if line is None:
-            how = self._at_work.pop(name).wait()
-            self._ended[name] = STOPPED if -how in STOPS else how
+            status = self._running.pop(name).wait()
+            self._ended[name] = STOPPED if -status in STOPS else status
         elif line.strip():
-            said = line.rstrip().removeprefix(name).removeprefix(":").removeprefix(",").strip()
-            self._console.print(f"[bold]{escape(name)}:[/bold] {escape(said)}", soft_wrap=True)
+            text = line.rstrip().removeprefix(name).removeprefix(":").removeprefix(",").strip()
+            self._console.print(f"[bold]{escape(name)}:[/bold] {escape(text)}", soft_wrap=True)
 
     def _stop(self) -> None:
-        """SIGTERM, since SIGINT may have been ignored by whoever began us, and be so by our children."""
-        self._asked = False
+        """SIGTERM: SIGINT may be ignored in this process, and is then ignored in its children."""
+        self._stop_requested = False
         self._ended |= dict.fromkeys(self._waiting, STOPPED)
         self._waiting = []
-        for process in self._at_work.values():
+        for process in self._running.values():
             process.terminate()
 
-    def _started(self, command: Sequence[str]) -> subprocess.Popen[str]:
-        surroundings = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "PYTHONPATH")}
-        others = min(self._most, len(self._commands)) - 1
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "egalitarian", *command],  # -P: files of the folder we are in are no modules
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**surroundings, **_found(), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", BESIDE: str(others)},
-            start_new_session=True,  # so that a stop comes from us alone, and once
-        )
+    def _start(self, request: Executable) -> subprocess.Popen[str]:
+        inherited = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "PYTHONPATH")}
+        others = min(self._most, len(self._requests)) - 1
+        with tempfile.TemporaryFile("w+") as file:  # not a pipe, which blocks when it is full
+            json.dump({"kind": request.kind, **request.to_json()}, file)
+            file.seek(0)
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", WORKER],  # -P: files of the current folder are not imported
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**inherited, **_search_path(), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", CONCURRENT: str(others)},
+                start_new_session=True,  # a terminal's Ctrl-C reaches the pool alone, which passes it on once
+            )
 
     @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Stops are noted, to be passed on between two lines."""
+    def _noting_stops(self) -> Iterator[None]:
+        """Signals set a flag, which `run` reads between two lines."""
 
         def note(number: int, frame: FrameType | None) -> None:
-            self._asked = True
+            self._stop_requested = True
 
         before = {number: signal.signal(number, note) for number in STOPS}
         try:
@@ -134,9 +173,9 @@ class Jobs:
                 signal.signal(number, handler)
 
 
-def _found() -> dict[str, str]:
-    """Where a process finds this very package, if it is not installed."""
-    place = Path(egalitarian.__file__).parent.parent
-    installed = {"site-packages", "dist-packages"} & set(place.parts)
-    paths = [os.environ.get("PYTHONPATH", ""), "" if installed else str(place)]
+def _search_path() -> dict[str, str]:
+    """PYTHONPATH with the folder of this package, if it is not installed."""
+    root = Path(egalitarian.__file__).parent.parent
+    installed = {"site-packages", "dist-packages"} & set(root.parts)
+    paths = [os.environ.get("PYTHONPATH", ""), "" if installed else str(root)]
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))} if any(paths) else {}

@@ -1,1 +1,55 @@
-"""A room."""
+"""What is learnt and by which network: tasks, models and data sets. Importing it registers the kinds of tasks and models.
+
+A task makes one seed's data as tensors. A model makes the parameters of one seed and computes its outputs.
+"""
+
+from egalitarian.lab.problems.cnn import CNN
+from egalitarian.lab.problems.datasets import (
+    DATASETS,
+    DataError,
+    Dataset,
+    FetchListener,
+    FileCheck,
+    FileState,
+    check_file,
+    cifar10,
+    cifar10_test,
+    default_folder,
+    fetch,
+    mnist,
+)
+from egalitarian.lab.problems.image_tasks import CIFAR10, MNIST, ShuffledCIFAR10
+from egalitarian.lab.problems.models import MLP, Layers, Model, Parameters
+from egalitarian.lab.problems.tasks import Data, Modular, ModularSequence, Parity, Split, Task, stream
+from egalitarian.lab.problems.transformer import Transformer
+
+__all__ = [
+    "CIFAR10",
+    "CNN",
+    "DATASETS",
+    "MLP",
+    "MNIST",
+    "Data",
+    "DataError",
+    "Dataset",
+    "FetchListener",
+    "FileCheck",
+    "FileState",
+    "Layers",
+    "Model",
+    "Modular",
+    "ModularSequence",
+    "Parameters",
+    "Parity",
+    "ShuffledCIFAR10",
+    "Split",
+    "Task",
+    "Transformer",
+    "check_file",
+    "cifar10",
+    "cifar10_test",
+    "default_folder",
+    "fetch",
+    "mnist",
+    "stream",
+]

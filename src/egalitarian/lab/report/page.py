@@ -1,38 +1,36 @@
-"""The report as an HTML page, and as its Markdown twin for browsing a repository; both show the figures' files."""
+"""The report as an HTML page, and as Markdown for a repository's web page. Both link the files of the figures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from egalitarian.lab.analysis.verdicts import Verdict, in_words
-from egalitarian.lab.report.render import Block, Table, markdown
+from egalitarian.lab.analysis import Verdict, in_words
+from egalitarian.lab.report.render import Block, Table, fill, markdown
 from egalitarian.lab.report.summary import Overview
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as it stands in a page."""
+    """A figure of a page."""
 
     title: str
     caption: str
     file: str
-    """Beside the page, without its ending; empty: there is none."""
+    """Relative to the page, without its suffix; empty: there is none."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page shows."""
+    """The contents of a page."""
 
     title: str
     runs: int
     folder: str
-    """Of the stored runs, by its name."""
+    """The name of the folder of stored runs."""
     toy: bool
-    """Whether the toy problem's report lies beside it."""
+    """Whether the toy problem's report is in the same folder."""
     tuned: bool
-    """Whether a table of fair tuning does."""
+    """Whether the table of tuned methods is."""
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
     verdicts: tuple[Verdict, ...]
@@ -49,7 +47,7 @@ class Page:
 
     @property
     def judged(self) -> Table:
-        """The cells that can be compared; wall-clock cells stand in the tables."""
+        """The cells that can be compared. Times are in the other tables."""
         shown = [verdict for verdict in self.verdicts if verdict.compared]
         blocks = {
             table: tuple(_cells(verdict) for verdict in shown if verdict.table == table)
@@ -94,22 +92,10 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 
 def html(page: Page) -> str:
-    """With its styles inside; opens from a file, in light and in dark."""
-    return _environment(autoescape=True).get_template("report.html.j2").render(page=page)
+    """One file with its styles, for light and dark screens."""
+    return fill("report.html.j2", page=page)
 
 
 def readme(page: Page) -> str:
-    """The same with links to the figures' files."""
-    return _environment(autoescape=False).get_template("report.md.j2").render(page=page, markdown=markdown)
-
-
-def _environment(*, autoescape: bool) -> Environment:
-    loader = PackageLoader("egalitarian.lab.report", "templates")
-    return Environment(
-        loader=loader,
-        autoescape=autoescape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    """The same as Markdown."""
+    return fill("report.md.j2", page=page, markdown=markdown)

@@ -1,4 +1,4 @@
-"""A table as Markdown, CSV and LaTeX. Knows how a table is written, not what stands in it."""
+"""A table as Markdown, CSV and LaTeX, and the room's templates. Nothing here knows what is in a table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-Value = str | int | float | None
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from egalitarian.lab.analysis import Value
+
+LATEX_DELIMITERS = {
+    "variable_start_string": "<<", "variable_end_string": ">>",
+    "block_start_string": "<%", "block_end_string": "%>",
+    "comment_start_string": "<#", "comment_end_string": "#>",
+}  # fmt: skip
+"""Of .tex.j2 templates: LaTeX uses the usual ones itself."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +32,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A table for people (`columns`, `blocks`, `notes`), and the same as plain numbers (`records`)."""
+    """A table for readers (`columns`, `blocks`, `notes`), and the same as plain values (`records`)."""
 
     name: str
     """Of its files."""
@@ -40,16 +51,24 @@ class Table:
 
 
 def markdown(table: Table, heading: str = "##") -> str:
-    """A heading, one table with a bold line for each block, and the notes as a list."""
-    lines = [f"{heading} {' '.join(table.heading.split())}", ""]
-    lines += [_markdown_row(table.columns), _markdown_row(["---"] * len(table.columns))]
-    for block in table.blocks:
-        if block.heading:
-            lines.append(_markdown_row([f"**{block.heading}**", *[""] * (len(table.columns) - 1)]))
-        lines += [_markdown_row(row) for row in block.rows]
+    """A heading, the table with a bold line for each block, and the notes as a list."""
+    lines = [f"{heading} {' '.join(table.heading.split())}", "", *markdown_lines(table.columns, table.blocks)]
     if table.notes:
         lines += ["", *[f"- {note}" for note in table.notes]]
     return "\n".join(lines) + "\n"
+
+
+def markdown_lines(columns: Sequence[str], blocks: Sequence[Block], align: str = "") -> list[str]:
+    """The lines of a Markdown table. `align` has an l or an r for each column; without it the reader's default counts."""
+    rule = _markdown_row(["---"] * len(columns))
+    if align:
+        rule = "".join("|---:" if side == "r" else "|---" for side in align) + "|"
+    lines = [_markdown_row(columns), rule]
+    for block in blocks:
+        if block.heading:
+            lines.append(_markdown_row([f"**{block.heading}**", *[""] * (len(columns) - 1)]))
+        lines += [_markdown_row(row) for row in block.rows]
+    return lines
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
@@ -57,7 +76,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def to_csv(records: Sequence[Mapping[str, Value]]) -> str:
-    """One line per record under the keys of the first; nothing where there is no value."""
+    """One line per record under the keys of the first; an empty cell for None."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(records[0]) if records else ["nothing"], lineterminator="\n")
     writer.writeheader()
@@ -73,46 +92,20 @@ def _csv_cell(value: Value) -> str | int:
 
 
 def latex(table: Table) -> str:
-    """A `table` environment for booktabs; notes follow the caption."""
-    width = len(table.columns)
+    """A `table` environment for booktabs, with the notes below it."""
     caption = f"{table.title} (the paper's {table.number})" if table.number else table.title
-    lines = [
-        "% \\usepackage{booktabs}",
-        "\\begin{table}",
-        "\\centering",
-        "\\footnotesize",
-        f"\\caption{{{escaped(caption)}.}}",
-    ]
-    lines += [
-        "\\setlength{\\tabcolsep}{4pt}",
-        f"\\label{{tab:{table.name}}}",
-        f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}",
-        "\\toprule",
-    ]
-    lines += [" & ".join(map(_latex_heading, table.columns)) + " \\\\", "\\midrule"]
-    for place, block in enumerate(table.blocks):
-        if place:
-            lines.append("\\midrule")
-        if block.heading:
-            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escaped(block.heading)}}}}} \\\\")
-        lines += [_latex_row(row) for row in block.rows]
-    lines += ["\\bottomrule", "\\end{tabular}"]
-    if table.notes:
-        lines.append("\\par\\smallskip\\begin{minipage}{\\linewidth}\\footnotesize")
-        lines += [f"{escaped(note)}.\\par" for note in table.notes]
-        lines.append("\\end{minipage}")
-    return "\n".join([*lines, "\\end{table}"]) + "\n"
+    return fill("table.tex.j2", table=table, caption=caption)
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    """A bracket or a star right after the end of the row before would be taken for that one's."""
-    row = " & ".join(map(escaped, cells)) + " \\\\"
+    """LaTeX takes a bracket or a star at the start of a row for an argument of the row before."""
+    row = " & ".join(map(escape_latex, cells))
     return "{}" + row if row.startswith(("[", "*")) else row
 
 
 def _latex_heading(text: str) -> str:
-    """In several lines where it has several parts."""
-    parts = [escaped(part) for part in re.split("[,:] ", text)]
+    """One line for each part of a column's name."""
+    parts = [escape_latex(part) for part in re.split("[,:] ", text)]
     return parts[0] if len(parts) == 1 else "\\shortstack[r]{" + " \\\\ ".join(parts) + "}"
 
 
@@ -131,6 +124,26 @@ ESCAPES = {
 }
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Text as LaTeX prints it."""
     return "".join(ESCAPES.get(sign, sign) for sign in text)
+
+
+def fill(template: str, **values: Any) -> str:
+    """A template of the room with these values. HTML is escaped; LaTeX has its own delimiters and filters."""
+    return _environment(template.removesuffix(".j2").rpartition(".")[2]).get_template(template).render(values)
+
+
+@cache
+def _environment(language: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("egalitarian.lab.report", "templates"),
+        autoescape=language == "html",
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **(LATEX_DELIMITERS if language == "tex" else {}),  # type: ignore[arg-type]
+    )
+    environment.filters |= {"latex": escape_latex, "latex_heading": _latex_heading, "latex_row": _latex_row}
+    return environment

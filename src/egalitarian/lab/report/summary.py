@@ -1,82 +1,81 @@
-"""All of it on one page: how many cells are inside, which are not and why, from how many seeds, and at what cost."""
+"""The report on one page: how many cells are inside, which are not and why, from how many seeds, and at what cost."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from egalitarian.lab.analysis.counts import NOTHING, measured
-from egalitarian.lab.analysis.gather import Gathered
-from egalitarian.lab.analysis.judging import ERRATA, Kind
-from egalitarian.lab.analysis.sittings import occupied
-from egalitarian.lab.analysis.verdicts import Verdict
-from egalitarian.lab.config.contents import Contents, TablePlan
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.report.render import Block, Table, Value, markdown
+from egalitarian.lab.analysis import (
+    ERRATA,
+    NOTHING,
+    Gathered,
+    Spent,
+    Value,
+    Verdict,
+    VerdictKind,
+    measured,
+    seed_counts,
+    spent_on,
+)
+from egalitarian.lab.config import Contents, TablePlan
+from egalitarian.lab.report.render import Block, Table, markdown
 
 ENOUGH = 8
 """Seeds that every row should have."""
-COLUMNS: dict[str, tuple[Kind, ...]] = {
+COLUMNS: dict[str, tuple[VerdictKind, ...]] = {
     "inside": ("inside",),
     "outside": ("outside", "known"),
     "undecided": ("undecided", "too few seeds", "unfinished", "incomplete"),
     "not run": ("not run",),
 }
-"""How verdicts are counted."""
+"""The kinds of verdicts that each column counts."""
 ALL = "all of the paper's"
 DEVICES = {"cuda": "GPU time", "cpu": "CPU time"}
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What the runs of one table took, training and measuring: seconds by device in which at least one was at work."""
-
-    table: str
-    runs: int
-    untimed: int
-    """Runs without stored times."""
-    seconds: Mapping[str, float]
-    hardware: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Overview:
-    """One page."""
+    """The contents of the page."""
 
     counts: Table
     cells: Table
     """Every cell that is outside or undecided, with its reason."""
     few: tuple[str, ...]
-    """Rows of the paper with fewer seeds than there should be."""
+    """Rows of the paper with fewer seeds than `ENOUGH`."""
     spent: tuple[Spent, ...]
 
     def markdown(self, title: str, sentence: str) -> str:
         """SUMMARY.md."""
         parts = [f"# {title}, on one page\n", f"{sentence}\n", markdown(self.counts)]
         if self.cells.records:
-            parts.append(_linked(markdown(self.cells)))
+            parts.append(_link_errata(markdown(self.cells)))
         return "\n".join(parts)
 
 
 def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]) -> Overview:
-    """Of all that is judged."""
+    """The overview of these verdicts."""
     compared = [verdict for verdict in verdicts if verdict.compared]
     spent = tuple(_spent(_label(plan), plan.experiments, gathered) for plan in contents.tables if plan.runs)
     numbered = {name for plan in contents.tables if plan.runs and plan.number for name in plan.experiments}
     spent += () if gathered.named else (_spent(ALL, numbered, gathered),)
-    few = tuple(_few(contents, gathered))
-    return Overview(_counts(contents, gathered, compared, spent, few), _reasons(compared), few, spent)
+    few = tuple(_few_seeds(contents, gathered))
+    return Overview(_counts_table(contents, gathered, compared, spent, few), _cells_table(compared), few, spent)
 
 
-def _counts(
+def _spent(label: str, experiments: Iterable[str], gathered: Gathered) -> Spent:
+    own = set(experiments)
+    return spent_on(label, [run for run in gathered.runs if run.experiment in own])
+
+
+def _counts_table(
     contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict], spent: Iterable[Spent], few: Sequence[str]
 ) -> Table:
     costs = {each.table: each for each in spent}
     records = []
     for plan in contents.tables:
-        cells, cost = _of(plan, verdicts), costs.get(_label(plan))
+        cells, cost = _verdicts_of(plan, verdicts), costs.get(_label(plan))
         if cells or (cost is not None and cost.runs):
             records.append(_count(_label(plan), cells, _seeds(plan, gathered) if plan.runs else "", cost))
     own = [verdict for verdict in verdicts if not verdict.aside]
@@ -86,7 +85,7 @@ def _counts(
         title="Cells of the paper's tables",
         number="",
         columns=tuple(records[0]),
-        blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
+        blocks=(Block("", tuple(tuple(map(_text, record.values())) for record in records)),),
         notes=(
             "Inside: the paper's value lies between our smallest and our largest seed. A number drawn like ours lies in "
             "the range of 8 seeds in 78 % of cases",
@@ -115,8 +114,8 @@ def _label(plan: TablePlan) -> str:
     return plan.number or plan.title
 
 
-def _of(plan: TablePlan, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Those on a table's cells."""
+def _verdicts_of(plan: TablePlan, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts on a table's cells."""
     if plan.number:
         return [verdict for verdict in verdicts if verdict.table == plan.number]
     return [verdict for verdict in verdicts if verdict.aside and plan.runs and verdict.experiment in plan.experiments]
@@ -128,16 +127,16 @@ def _count(name: str, verdicts: Sequence[Verdict], seeds: str, cost: Spent | Non
         "table": name,
         **{column: sum(kinds[kind] for kind in own) for column, own in COLUMNS.items()},
         "seeds": seeds,
-        **{column: _took(cost.seconds.get(device)) if cost else "" for device, column in DEVICES.items()},
+        **{column: _duration(cost.seconds.get(device)) if cost else "" for device, column in DEVICES.items()},
         "hardware": ", ".join(cost.hardware) if cost else "",
     }
 
 
-def _said(value: Value) -> str:
+def _text(value: Value) -> str:
     return NOTHING if value in ("", None) else str(value)
 
 
-def _reasons(verdicts: Sequence[Verdict]) -> Table:
+def _cells_table(verdicts: Sequence[Verdict]) -> Table:
     shown = [verdict for verdict in verdicts if verdict.kind in (*COLUMNS["outside"], *COLUMNS["undecided"])]
     records: list[dict[str, Value]] = [
         {
@@ -158,7 +157,7 @@ def _reasons(verdicts: Sequence[Verdict]) -> Table:
         title="Outside or undecided, and why",
         number="",
         columns=tuple(records[0]) if records else (),
-        blocks=(Block("", tuple(tuple(map(_said, record.values())) for record in records)),),
+        blocks=(Block("", tuple(tuple(map(_text, record.values())) for record in records)),),
         notes=(),
         records=tuple(records),
     )
@@ -170,31 +169,17 @@ def _why(verdict: Verdict) -> str:
     return verdict.why or ("not known" if verdict.kind == "outside" else "")
 
 
-def _spent(label: str, experiments: Iterable[str], gathered: Gathered) -> Spent:
-    own = set(experiments)
-    runs = [run for run in gathered.runs if run.experiment in own]
-    hardware = Counter(run.platform.hardware for run in runs if run.platform is not None)
-    untimed = sum(not run.sittings for run in runs)
-    seconds = occupied(sitting for run in runs for sitting in run.sittings)
-    return Spent(label, len(runs), untimed, seconds, tuple(name for name, _ in hardware.most_common()))
-
-
-def _seeds_by_row(plan: TablePlan, experiment: Experiment, gathered: Gathered) -> dict[str, int]:
-    """Of each of the paper's methods that were run, or of all where it has none."""
-    counts = {method: len(gathered.of(experiment.name, method)) for method in plan.methods or experiment.methods}
-    return {method: count for method, count in counts.items() if count}
-
-
 def _seeds(plan: TablePlan, gathered: Gathered) -> str:
+    """The smallest and the largest number of seeds in a row."""
     experiments = gathered.named_in(plan.experiments)
-    counts = [count for each in experiments for count in _seeds_by_row(plan, each, gathered).values()]
+    counts = [count for each in experiments for count in seed_counts(gathered, each, plan).values()]
     return "–".join(dict.fromkeys(map(str, (min(counts), max(counts))))) if counts else ""
 
 
-def _few(contents: Contents, gathered: Gathered) -> Iterator[str]:
+def _few_seeds(contents: Contents, gathered: Gathered) -> Iterator[str]:
     for plan in contents.tables:
         for experiment in gathered.named_in(plan.experiments) if plan.runs and plan.number else ():
-            counts = _seeds_by_row(plan, experiment, gathered)
+            counts = seed_counts(gathered, experiment, plan)
             few = {method: count for method, count in counts.items() if count < ENOUGH}
             if few and few == counts and len(set(few.values())) == 1:
                 yield f"{experiment.name} {next(iter(few.values()))}"
@@ -202,8 +187,19 @@ def _few(contents: Contents, gathered: Gathered) -> Iterator[str]:
                 yield f"{experiment.name} " + ", ".join(f"{method} {count}" for method, count in few.items())
 
 
-def _took(seconds: float | None) -> str:
-    """In the unit that suits it."""
+def cost_lines(spent: Iterable[Spent]) -> list[str]:
+    """The time of each table that has runs."""
+    return [f"{each.table}: {', '.join(_by_device(each))}" for each in spent if each.runs]
+
+
+def _by_device(spent: Spent) -> list[str]:
+    timed = [f"{_duration(own)} of {DEVICES.get(device, device)}" for device, own in sorted(spent.seconds.items()) if own]
+    timed = [f"{' and '.join(timed)} for {_runs(spent.runs - spent.untimed)}"] if timed else []
+    return timed + ([f"{_runs(spent.untimed)} without stored times"] if spent.untimed else [])
+
+
+def _duration(seconds: float | None) -> str:
+    """In hours, minutes or seconds."""
     if not seconds:
         return ""
     for unit, size in (("h", 3600), ("min", 60)):
@@ -212,21 +208,10 @@ def _took(seconds: float | None) -> str:
     return f"{seconds:.2g} s"
 
 
-def said_of_cost(spent: Iterable[Spent]) -> list[str]:
-    """A line for each table that has runs."""
-    return [f"{each.table}: {', '.join(_by_device(each))}" for each in spent if each.runs]
+def _runs(count: int) -> str:
+    return f"{count} run{'s' * (count != 1)}"
 
 
-def _by_device(spent: Spent) -> list[str]:
-    timed = [f"{_took(took)} of {DEVICES.get(device, device)}" for device, took in sorted(spent.seconds.items()) if took]
-    timed = [f"{' and '.join(timed)} for {_many(spent.runs - spent.untimed)}"] if timed else []
-    return timed + ([f"{_many(spent.untimed)} without stored times"] if spent.untimed else [])
-
-
-def _many(runs: int) -> str:
-    return f"{runs} run{'s' * (runs != 1)}"
-
-
-def _linked(text: str) -> str:
-    """Names of errata as links, from the folder of the committed results."""
+def _link_errata(text: str) -> str:
+    """Names of errata as links, relative to the folder of the committed results."""
     return re.sub(rf"{re.escape(ERRATA)}#([\w-]+)", r"[errata: \1](../\g<0>)", text)

@@ -1,4 +1,4 @@
-"""The toy problem's report: claims against simulation, and the figures. `toy_report` is what `egalitarian toy` calls."""
+"""The toy problem's report: every claim against simulation, as CSV, and the figures."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from egalitarian.lab.report.figures.style import save
-from egalitarian.lab.report.figures.toy import draw_clouds, draw_curves, draw_equal_curves, draw_plateaus
+from egalitarian.lab.report.figures import draw_clouds, draw_equal_curves, draw_plateaus, draw_shift_curves, save
 from egalitarian.lab.report.render import to_csv
-from egalitarian.lab.theory.claims import Summary, ToyClaim, summarize, toy_claims
-from egalitarian.lab.theory.curves import (
+from egalitarian.lab.theory import (
+    ClaimSummary,
+    CloudSettings,
+    CurveSettings,
+    EqualCurveSettings,
+    PlateauSettings,
+    ToyClaim,
+    check_eps,
     clouds,
     equal_curves,
+    load_settings,
     plateaus_over_eps,
     plateaus_over_zeta,
     shift_curves,
+    summarize,
+    toy_claims,
 )
-from egalitarian.lab.theory.problem import check_eps
-from egalitarian.lab.theory.settings import CloudSettings, CurveSettings, EqualCurveSettings, PlateauSettings, load
 
 MOST_EPS = 6
-"""Rows of curves that still fit on a page."""
+"""Rows of curves that fit on a page."""
 
 
 @dataclass(frozen=True)
 class ToyReport:
-    """What `toy_report` found and drew: every row, the rows gathered by claim, the files."""
+    """Every row of the claims, a summary of each claim, and the files."""
 
     claims: list[ToyClaim]
-    summary: list[Summary]
+    summary: list[ClaimSummary]
     figures: list[Path]
     table: Path
     """Every row, as CSV."""
@@ -57,13 +63,13 @@ class ToyReport:
 
 def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list[Path]:
     """Simulates and writes toy-clouds, toy-curves, toy-equal and toy-plateaus, each as PNG and SVG, into `out`."""
-    curves = load(CurveSettings, quick=quick)
+    curves = load_settings(CurveSettings, quick=quick)
     rows = [shift_curves(curves, one) for one in check_grid(curves.eps if eps is None else eps)]
-    equal = load(EqualCurveSettings, quick=quick)
-    lengths = load(PlateauSettings, quick=quick)
+    equal = load_settings(EqualCurveSettings, quick=quick)
+    lengths = load_settings(PlateauSettings, quick=quick)
     figures = {
-        "toy-clouds": draw_clouds(clouds(load(CloudSettings, quick=quick))),
-        "toy-curves": draw_curves(rows, curves),
+        "toy-clouds": draw_clouds(clouds(load_settings(CloudSettings, quick=quick))),
+        "toy-curves": draw_shift_curves(rows, curves),
         "toy-equal": draw_equal_curves([equal_curves(equal, one) for one in equal.eps], equal),
         "toy-plateaus": draw_plateaus(plateaus_over_eps(lengths), plateaus_over_zeta(lengths), lengths),
     }
@@ -82,12 +88,12 @@ def check_grid(eps: Sequence[float]) -> tuple[float, ...]:
 
 
 def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quick: bool = False) -> ToyReport:
-    """Every claim of the toy problem against simulation, as CSV, and the four figures, written into `out`.
+    """Writes every claim of the toy problem against simulation, as CSV, and the four figures into `out`.
 
     Args:
-        eps: the values the GD and EGD curves are drawn for; by default those of toy.toml. The claims have their own grid.
-        out: a folder; made if it is not there.
-        quick: smaller grids and samples, seconds instead of a minute.
+        eps: the values of the GD and EGD curves; by default those of toy.toml. The claims have their own grid.
+        out: a folder, which is created if it does not exist.
+        quick: smaller grids and samples, for seconds instead of a minute.
 
     Raises:
         ValueError: an eps outside (0, 1], none, or more than six; `out` is a file.

@@ -1,4 +1,4 @@
-"""`write_report`: everything a store has to say, as files. The same store gives the same bytes, whenever and wherever."""
+"""`write_report`: tables, figures, verdicts and pages of a store, as files. The same store always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -11,38 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from matplotlib.figure import Figure
-
-from egalitarian.lab.analysis.gather import Gathered, gather
-from egalitarian.lab.analysis.verdicts import Verdict, judge, tally
-from egalitarian.lab.config import catalog
-from egalitarian.lab.config.contents import Contents, FigurePlan, load_contents
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.report.figures import curves, distances, learning, shuffles, spectra, trajectories
-from egalitarian.lab.report.figures.slim import slim
-from egalitarian.lab.report.figures.style import save
+from egalitarian.lab.analysis import Gathered, Verdict, gather, judge, tally
+from egalitarian.lab.config import Contents, FigurePlan, load_contents, names
+from egalitarian.lab.report.figures import FIGURES, save, slim
 from egalitarian.lab.report.page import Page, Picture, html, readme
-from egalitarian.lab.report.provenance import estimates, provenance, run_record, variants_table
+from egalitarian.lab.report.provenance import provenance_table, variants_table
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
-from egalitarian.lab.report.summary import overview, said_of_cost
-from egalitarian.lab.report.tables.epochs import build
-from egalitarian.lab.runs.store import Store
+from egalitarian.lab.report.summary import Overview, cost_lines, overview
+from egalitarian.lab.report.tables import build_table
+from egalitarian.lab.runs import Store, write_atomically
 
-Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 T = TypeVar("T")
 
 LIST = "files.txt"
-"""Of what a report wrote, by which the next one knows what to remove."""
+"""The list of what a report wrote, from which the next report knows what to remove."""
 SIGNED = "# what `egalitarian report` wrote here: the next one removes what it does not write again"
-"""The list's first line: another file of that name is nobody's list."""
-KINDS: dict[str, tuple[Draw, str]] = {
-    "curves": (curves.draw_curves, curves.CAPTION),
-    "learning": (learning.draw_learning, learning.CAPTION),
-    "shuffles": (shuffles.draw_shuffles, shuffles.CAPTION),
-    "spectra": (spectra.draw_spectra, spectra.CAPTION),
-    "distances": (distances.draw_distances, distances.CAPTION),
-    "trajectories": (trajectories.draw_trajectories, trajectories.CAPTION),
-}
+"""The first line of that list. A file of the same name without it is not the list of a report."""
 
 
 class ReportError(ValueError):
@@ -51,17 +35,17 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and what could not be read or drawn."""
+    """The files of a report, and what could not be read or drawn."""
 
     out: Path
     paths: tuple[Path, ...]
     verdicts: tuple[Verdict, ...]
     runs: int
-    """That count."""
+    """Runs that count."""
     variants: int
     """Stored runs of other settings: listed, not counted."""
     removed: tuple[Path, ...]
-    """Files of an earlier report that this one has no place for."""
+    """Files of an earlier report that this one did not write again."""
     remarks: tuple[str, ...]
     """What is stored and counts nowhere."""
     warnings: tuple[str, ...]
@@ -69,7 +53,7 @@ class Report:
     errors: tuple[str, ...]
     """Tables and figures that could not be made."""
     cost: tuple[str, ...]
-    """The time that each table's runs took, in words."""
+    """The time of each table's runs."""
 
     @property
     def complete(self) -> bool:
@@ -78,9 +62,13 @@ class Report:
 
 
 def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, replace: bool = False) -> Report:
-    """Tables, figures, verdicts and a page into `out`, of the named experiments (names, or paths of TOML files) or of all.
+    """Writes tables, figures, verdicts and pages into `out`.
 
-    What an earlier report wrote there and this one does not is removed; files that no report wrote stay.
+    Files of an earlier report that this one does not write again are removed. Files that no report wrote stay.
+
+    Args:
+        experiments: names, or paths of TOML files; by default all.
+        replace: whether to overwrite a larger report, or pages that no report wrote.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
@@ -90,10 +78,10 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
     if out.exists() and not out.is_dir():
         raise ReportError(f"out must be a folder, got the file {out}; name another with --out")
     gathered = gather(store, experiments)
-    there = _runs_there(out)
-    if len(gathered.runs) < there and not replace:
+    earlier = _runs_of_report(out)
+    if len(gathered.runs) < earlier and not replace:
         raise ReportError(
-            f"{out} must not hold a report of more runs, got one of {there} and {len(gathered.runs)} stored now; name "
+            f"{out} must not hold a report of more runs, got one of {earlier} and {len(gathered.runs)} stored now; name "
             f"another folder with --out, or add --replace"
         )
     foreign = [name for name in ("README.md", "index.html") if (out / name).exists() and _listed(out) is None]
@@ -107,24 +95,24 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
         return _Writing(out, gathered, contents, store.root.resolve().name).all()
 
 
-def _runs_there(out: Path) -> int:
-    """How many runs the report in a folder is of; 0 where there is none that can be read."""
+def _runs_of_report(out: Path) -> int:
+    """The number of runs in a folder's report; 0 without a report that can be read."""
     try:
-        said = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-        return sum(method["n"] for methods in said["experiments"].values() for method in methods.values())
+        summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+        return sum(method["n"] for methods in summary["experiments"].values() for method in methods.values())
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return 0
 
 
 def contents_for(gathered: Gathered) -> Contents:
     """The paper's tables and figures of these experiments, and those of ours that have runs."""
-    names = [experiment.name for experiment in gathered.experiments]
-    run = names if gathered.named else {summary.experiment for summary in gathered.runs}
-    return load_contents().of(names).with_own(gathered.experiments).without_empty(run)
+    asked = [experiment.name for experiment in gathered.experiments]
+    run = asked if gathered.named else {summary.experiment for summary in gathered.runs}
+    return load_contents().of(asked).with_own(gathered.experiments).without_empty(run)
 
 
 class _Writing:
-    """One report in the making."""
+    """One report while it is written."""
 
     def __init__(self, out: Path, gathered: Gathered, contents: Contents, folder: str) -> None:
         self.out, self.gathered, self.contents, self.folder = out, gathered, contents, folder
@@ -132,47 +120,69 @@ class _Writing:
         self.errors: list[str] = []
 
     def all(self) -> Report:
-        gathered = self.gathered
-        made = [self._attempt(plan.name, partial(build, plan, self.contents, gathered)) for plan in self.contents.tables]
+        gathered, contents = self.gathered, self.contents
+        made = [self._attempt(plan.name, partial(build_table, plan, contents, gathered)) for plan in contents.tables]
         tables = tuple(table for table in made if table is not None)
         for table in tables:
-            self._table(table)
-        drawn = [self._attempt(plan.name, partial(self._picture, plan)) for plan in self.contents.figures]
-        verdicts = tuple(judge(self.contents, gathered))
-        seen = overview(self.contents, gathered, verdicts)
-        self._write("verdicts.csv", to_csv([verdict.record() for verdict in verdicts]))
-        self._write("summary.csv", to_csv([run_record(run) for run in (*gathered.runs, *gathered.variants)]))
-        summary = {"verdicts": tally(verdicts), "experiments": estimates(gathered)}
-        self._write("summary.json", json.dumps(summary, indent=1) + "\n")
-        page = Page(
-            title=_title(gathered),
+            self._write_table(table)
+        drawn = [self._attempt(plan.name, partial(self._picture, plan)) for plan in contents.figures]
+        pictures = tuple(picture for picture in drawn if picture is not None)
+        verdicts = tuple(judge(contents, gathered))
+        seen = overview(contents, gathered, verdicts)
+        self._write_numbers(verdicts)
+        self._write_pages(self._page(tables, pictures, verdicts, seen))
+        removed = tuple(clear(self.out, self.paths))
+        listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
+        self._write(LIST, "\n".join([SIGNED, *listed]) + "\n")
+        return Report(
+            out=self.out,
+            paths=tuple(self.paths),
+            verdicts=verdicts,
             runs=len(gathered.runs),
+            variants=len(gathered.variants),
+            removed=removed,
+            remarks=gathered.remarks,
+            warnings=gathered.warnings,
+            errors=tuple(self.errors),
+            cost=tuple(cost_lines(seen.spent)),
+        )
+
+    def _page(
+        self, tables: tuple[Table, ...], pictures: tuple[Picture, ...], verdicts: tuple[Verdict, ...], seen: Overview
+    ) -> Page:
+        return Page(
+            title=_title(self.gathered),
+            runs=len(self.gathered.runs),
             folder=self.folder,
             toy=(self.out / "toy").is_dir(),
             tuned=(self.out / "tuned.md").is_file(),
             tables=tables,
-            pictures=tuple(picture for picture in drawn if picture is not None),
+            pictures=pictures,
             verdicts=verdicts,
             overview=seen,
-            provenance=provenance(gathered),
-            variants=variants_table(gathered.variants),
-            remarks=gathered.remarks,
-            warnings=gathered.warnings,
+            provenance=provenance_table(self.gathered),
+            variants=variants_table(self.gathered.variants),
+            remarks=self.gathered.remarks,
+            warnings=self.gathered.warnings,
             errors=tuple(self.errors),
         )
-        if verdicts:
-            self._write("SUMMARY.md", seen.markdown(page.title, f"From {page.runs} stored runs. {page.summary}."))
+
+    def _write_numbers(self, verdicts: Sequence[Verdict]) -> None:
+        runs = (*self.gathered.runs, *self.gathered.variants)
+        self._write("verdicts.csv", to_csv([verdict.record() for verdict in verdicts]))
+        self._write("summary.csv", to_csv([run.record() for run in runs]))
+        summary = {"verdicts": tally(verdicts), "experiments": self.gathered.estimates()}
+        self._write("summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def _write_pages(self, page: Page) -> None:
+        if page.verdicts:
+            sentence = f"From {page.runs} stored runs. {page.summary}."
+            self._write("SUMMARY.md", page.overview.markdown(page.title, sentence))
         self._write("index.html", html(page))
         self._write("README.md", readme(page))
-        removed = tuple(clear(self.out, self.paths))
-        listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
-        self._write(LIST, "\n".join([SIGNED, *listed]) + "\n")
-        counts = (len(gathered.runs), len(gathered.variants))
-        told = (gathered.remarks, gathered.warnings, tuple(self.errors), tuple(said_of_cost(seen.spent)))
-        return Report(self.out, tuple(self.paths), verdicts, *counts, removed, *told)
 
     def _attempt(self, name: str, make: Callable[[], T]) -> T | None:
-        """One table or figure that fails does not lose the others."""
+        """A table or figure that fails becomes an error of the report, and the others are made."""
         try:
             return make()
         except OSError:
@@ -181,20 +191,20 @@ class _Writing:
             self.errors.append(f"{name} could not be made: {type(error).__name__}: {error}")
             return None
 
-    def _table(self, table: Table) -> None:
+    def _write_table(self, table: Table) -> None:
         self._write(f"tables/{table.name}.md", markdown(table, "#"))
         self._write(f"tables/{table.name}.csv", to_csv(table.records))
         self._write(f"tables/{table.name}.tex", latex(table))
 
     def _picture(self, plan: FigurePlan) -> Picture:
         if plan.kind == "toy":
-            return self._toy(plan)
-        draw, caption = KINDS[plan.kind]
+            return self._toy_picture(plan)
+        draw, caption = FIGURES[plan.kind]
         experiments = self.gathered.named_in(plan.experiments)
         run = [method for method in plan.methods if any(self.gathered.of(each.name, method) for each in experiments)]
         if not run:
-            way = f"`egalitarian run {' '.join(plan.experiments)}`"
-            return Picture(plan.heading, f"Nothing of it is stored: {way} trains it.", "")
+            command = f"`egalitarian run {' '.join(plan.experiments)}`"
+            return Picture(plan.heading, f"Nothing of it is stored: {command} trains it.", "")
         figure = draw(self.gathered, experiments, run)
         with tempfile.TemporaryDirectory(prefix=".figure-", dir=self.out) as folder:
             for file in save(figure, Path(folder) / plan.name):
@@ -202,45 +212,42 @@ class _Writing:
                 self._write(f"figures/{file.name}", file.read_bytes())
         return Picture(plan.heading, caption, f"figures/{plan.name}")
 
-    def _toy(self, plan: FigurePlan) -> Picture:
-        """Drawn by another command, and shown where it lies beside."""
+    def _toy_picture(self, plan: FigurePlan) -> Picture:
+        """Another command draws it. It is shown if its file is in the subfolder toy."""
         made = (self.out / "toy" / f"{plan.name}.svg").is_file()
-        way = f"`egalitarian toy --out {self.out.name}/toy`"
-        caption = f"Simulated and drawn by {way}." if made else f"Not drawn yet: {way} does."
+        command = f"`egalitarian toy --out {self.out.name}/toy`"
+        caption = f"Simulated and drawn by {command}." if made else f"Not drawn yet: {command} does."
         return Picture(plan.heading, caption, f"toy/{plan.name}" if made else "")
 
     def _write(self, name: str, content: str | bytes) -> None:
-        """Whole, or not at all."""
         path = self.out / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.draft")
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
-        draft.replace(path)
+        write_atomically(path, content)
         self.paths.append(path)
 
 
 def clear(out: Path, written: Collection[Path]) -> Iterator[Path]:
-    """Removes what the list of an earlier report names and this one did not write; only below `out`, and only files."""
+    """Removes files that an earlier report listed and this one did not write. Only files below `out` are removed."""
     for path in (out / name for name in _listed(out) or ()):
         if path not in written and path.is_file() and path.resolve().is_relative_to(out.resolve()):
             path.unlink()
             yield path
-            with contextlib.suppress(OSError):  # others are in there
+            with contextlib.suppress(OSError):  # the folder has other files
                 path.parent.rmdir()
 
 
 def _listed(out: Path) -> list[str] | None:
-    """What an earlier report wrote; None where there is no list of one."""
+    """The files of an earlier report; None without its list."""
     try:
-        first, *names = (out / LIST).read_text(encoding="utf-8").splitlines()
+        first, *files = (out / LIST).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return None
-    return names if first == SIGNED else None
+    return files if first == SIGNED else None
 
 
 def _title(gathered: Gathered) -> str:
-    """The paper's, or the titles of one's own experiments where the report is of nothing else."""
-    own = [experiment.title for experiment in gathered.experiments if experiment.name not in catalog.names()]
+    """The paper's, or the titles of the user's own experiments if the report has no others."""
+    own = [experiment.title for experiment in gathered.experiments if experiment.name not in names()]
     if own and len(own) == len(gathered.experiments):
         return "; ".join(own)
     return "Egalitarian gradient descent: the paper against our runs"

@@ -1,1 +1,45 @@
-"""A room."""
+"""Runs: what to train (`Request`), training with checkpoints (`sweep`), stored runs (`Store`) and their `Outcome`.
+
+A run is one seed of one method of one experiment. It survives kills and resumes where its last checkpoint is. The files of
+a run are described in `store.py`.
+"""
+
+from egalitarian.lab.config import Record
+from egalitarian.lab.runs.checkpoint import Checkpoint
+from egalitarian.lab.runs.files import Held, StoreError, acquire, write_atomically
+from egalitarian.lab.runs.outcome import Outcome, Reads, training_seconds
+from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Silent, Stop, percent
+from egalitarian.lab.runs.provenance import CONCURRENT, environment, hardware
+from egalitarian.lab.runs.request import Request, carry_out, changed_values, unfinished, use_process
+from egalitarian.lab.runs.seeds import sweep, try_step
+from egalitarian.lab.runs.store import Store, Stored
+
+__all__ = [
+    "CONCURRENT",
+    "Checkpoint",
+    "Held",
+    "Interrupted",
+    "Listener",
+    "Outcome",
+    "Progress",
+    "Reads",
+    "Record",
+    "Request",
+    "Silent",
+    "Stop",
+    "Store",
+    "StoreError",
+    "Stored",
+    "acquire",
+    "carry_out",
+    "changed_values",
+    "environment",
+    "hardware",
+    "percent",
+    "sweep",
+    "training_seconds",
+    "try_step",
+    "unfinished",
+    "use_process",
+    "write_atomically",
+]

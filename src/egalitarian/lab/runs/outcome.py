@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
-Record = Mapping[str, Any]
+Line = Mapping[str, Any]
+"""A record or a timing, as it is stored."""
 Reads = Literal["test_accuracy", "validation_accuracy"]
 
 
@@ -31,8 +32,11 @@ class Outcome:
     accuracy: float | None = None
     """The accuracy that is compared with the threshold, after the last epoch; None if it is not finite."""
     train_accuracy: float | None = None
+    """After the last epoch; None if it is not finite, or was not measured."""
     test_accuracy: float | None = None
+    """After the last epoch; None if it is not finite."""
     best_test_accuracy: float | None = None
+    """The largest of all epochs."""
     total_train_accuracy: float = 0.0
     """Summed over the epochs that have one."""
     counted: int = 0
@@ -40,29 +44,33 @@ class Outcome:
 
     @staticmethod
     def of(
-        records: Iterable[Record], threshold: float, *, reads: Reads = "test_accuracy", budget: int | None = None
+        records: Iterable[Line], threshold: float, *, reads: Reads = "test_accuracy", budget: int | None = None
     ) -> Outcome:
         """The outcome of these records, snapshots left out; with a `budget`, of the epochs within it."""
         outcome = Outcome(threshold, reads)
         for record in records:
-            if "snapshot" not in record and (budget is None or record["epoch"] < budget):
+            if budget is None or record["epoch"] < budget:
                 outcome = outcome.after(record)
         return outcome
 
-    def after(self, record: Record) -> Outcome:
-        """The outcome with one more epoch."""
-        train, test, read = (_number(record[key]) for key in ("train_accuracy", "test_accuracy", self.reads))
+    def after(self, record: Line) -> Outcome:
+        """The outcome with one more record; a snapshot changes nothing."""
+        if "snapshot" in record:
+            return self
+        epoch, train, test = record["epoch"], _finite(record.get("train_accuracy")), _finite(record["test_accuracy"])
+        read = test if self.reads == "test_accuracy" else _finite(record[self.reads])
         passes = self.crossed is None and read is not None and read > self.threshold
-        known = [value for value in (self.best_test_accuracy, test) if value is not None]
-        return replace(
-            self,
-            epochs=record["epoch"] + 1,
-            crossed=record["epoch"] if passes else self.crossed,
-            diverged=_number(record["train_loss"]) is None,
+        best = self.best_test_accuracy
+        return Outcome(
+            threshold=self.threshold,
+            reads=self.reads,
+            epochs=epoch + 1,
+            crossed=epoch if passes else self.crossed,
+            diverged="train_loss" in record and _finite(record["train_loss"]) is None,
             accuracy=read,
             train_accuracy=train,
             test_accuracy=test,
-            best_test_accuracy=max(known, default=None),
+            best_test_accuracy=test if best is None or (test is not None and test > best) else best,
             total_train_accuracy=self.total_train_accuracy + (train or 0.0),
             counted=self.counted + (train is not None),
         )
@@ -78,12 +86,12 @@ class Outcome:
         return self.epochs if self.crossed is None else self.crossed + 1
 
 
-def training_seconds(timings: Iterable[Record], outcome: Outcome) -> list[float]:
+def training_seconds(timings: Iterable[Line], outcome: Outcome) -> list[float]:
     """Seconds of training, epoch by epoch, through the one that passed: one seed's share of its batch of seeds."""
     by_epoch = {timing["epoch"]: timing["training"] / timing["seeds"] for timing in timings}  # the last line counts
     return [seconds for epoch, seconds in sorted(by_epoch.items()) if epoch < outcome.end]
 
 
-def _number(value: float | None) -> float | None:
+def _finite(value: float | None) -> float | None:
     """None for what is not finite: JSON has no NaN."""
     return None if value is None or not math.isfinite(value) else value

@@ -1,14 +1,14 @@
-"""What is known of a seed on its way, when it is done, and whoever wants to be told."""
+"""A seed while it trains: its progress, the rule that ends it, and listeners that follow a sweep."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from egalitarian.lab.config.spec import Experiment, Run
-from egalitarian.lab.runs.store import Checkpoint, Record
+from egalitarian.lab.config import Experiment, Record, Run
+from egalitarian.lab.runs.checkpoint import Checkpoint
+from egalitarian.lab.runs.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,15 @@ class Stop:
 
     @staticmethod
     def of(experiment: Experiment, method: str, epochs: int | None = None, past: int | None = None) -> Stop:
+        """The experiment's own rule, with another budget or other epochs past the threshold where given."""
         measure = experiment.measure
         budget = experiment.method(method).epochs if epochs is None else epochs
         return Stop(measure.threshold, budget, measure.past if past is None else past)
+
+    def ends(self, outcome: Outcome) -> bool:
+        """Whether a seed with this outcome trains no further."""
+        past = outcome.crossed is not None and outcome.epochs > outcome.crossed + self.past
+        return outcome.diverged or past or outcome.epochs >= self.epochs
 
 
 def percent(share: float) -> str:
@@ -33,45 +39,60 @@ def percent(share: float) -> str:
 
 @dataclass
 class Progress:
-    """What is known of one seed so far."""
+    """One seed and its epochs so far."""
 
     run: Run
+    outcome: Outcome
     checkpoint: Checkpoint | None = None
-    """Where it would go on from."""
-    next_epoch: int = 0
-    crossed: int | None = None
-    """The first epoch past the threshold."""
+    """The one to resume from."""
     last: Record | None = None
+    """The record of the last epoch."""
     curve: list[float] = field(default_factory=list)
     """Test accuracy by epoch."""
-    diverged: bool = False
 
-    def take(self, record: Record, threshold: float) -> None:
-        if "snapshot" in record:
-            return
-        self.last, self.next_epoch = record, record["epoch"] + 1
-        self.curve.append(record["test_accuracy"])
-        loss, accuracy = record["train_loss"], record["test_accuracy"]
-        self.diverged = loss is None or not math.isfinite(loss)
-        if self.crossed is None and accuracy > threshold:
-            self.crossed = record["epoch"]
+    def take(self, record: Record) -> None:
+        """One more record; a snapshot changes nothing."""
+        if "snapshot" not in record:
+            self.outcome, self.last = self.outcome.after(record), record
+            self.curve.append(record["test_accuracy"])
 
     def done(self, stop: Stop) -> bool:
-        past = self.crossed is not None and self.next_epoch > self.crossed + stop.past
-        return self.diverged or past or self.next_epoch >= stop.epochs
+        """Whether the seed trains no further."""
+        return stop.ends(self.outcome)
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the next epoch, which is that of the epochs so far."""
+        return self.outcome.epochs
+
+    @property
+    def crossed(self) -> int | None:
+        """The first epoch past the threshold."""
+        return self.outcome.crossed
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss is not finite any more."""
+        return self.outcome.diverged
 
 
 class Listener(Protocol):
-    """Whoever wants to see a sweep go on: a progress bar, a TensorBoard file."""
+    """Follows a sweep: a progress bar, lines of a log, a TensorBoard file."""
 
     def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
-        """Seeds that were done before."""
+        """These seeds were done before the sweep began."""
 
-    def begins(self, runs: Sequence[Progress], stop: Stop) -> None: ...
-    def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None: ...
-    def ends(self, runs: Sequence[Progress]) -> None: ...
+    def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
+        """A batch of seeds begins or resumes."""
+
+    def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
+        """An epoch of these seeds ended, with these records."""
+
+    def ends(self, runs: Sequence[Progress]) -> None:
+        """These seeds are done."""
+
     def note(self, text: str) -> None:
-        """Something worth knowing has happened."""
+        """A message for the user."""
 
 
 class Silent:
@@ -84,8 +105,8 @@ class Silent:
     def note(self, text: str) -> None: ...
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error: somebody asked
+class Interrupted(Exception):  # noqa: N818  # a request of the user, not an error
     """The sweep was asked to stop, and everything is saved."""
 
     runs: list[Progress]
-    """What is known of each seed."""
+    """The progress of each seed."""

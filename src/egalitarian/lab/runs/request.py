@@ -1,111 +1,141 @@
-"""What `egalitarian run` was asked for, as values: carried out here, one method after another, or said as commands."""
+"""Requests: what to train, as values. The command line builds them; this process or any executor carries them out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 
+from egalitarian.lab.config import Experiment, load, parse_change
+from egalitarian.lab.runs.files import StoreError
 from egalitarian.lab.runs.progress import Listener, Progress, Stop
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.runs.store import Store, StoreError
-from egalitarian.lab.runs.sweep import all_stored, rehearse, sweep
+from egalitarian.lab.runs.seeds import all_stored, sweep, try_step
+from egalitarian.lab.runs.store import Store
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One method of one experiment."""
+class Request:
+    """Train some seeds of one method of one experiment."""
 
-    typed: str
-    """The experiment as the user named it."""
-    experiment: Experiment
+    kind: ClassVar[str] = "train"
+
+    experiment: str
+    """A name, or the path of a TOML file, as the user gave it."""
     method: str
-    final: bool
-    """Whether the first seed goes on through its whole budget."""
+    seeds: tuple[int, ...]
+    device: str
+    threads: int
+    runs: Path
+    """Folder of the stored runs."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Changed settings, by dotted key."""
+    epochs: int | None = None
+    """Instead of the method's budget."""
+    past: int | None = None
+    """Epochs after passing the threshold, instead of the experiment's."""
+    final: bool = False
+    """Whether the first seed trains through its whole budget, too."""
+    data: Path | None = None
+    """Folder of the data sets; None is the usual one."""
+    preloaded: InitVar[Experiment | None] = None
+    """The experiment, where the caller has loaded it already; it does not travel."""
+
+    def __post_init__(self, preloaded: Experiment | None) -> None:
+        if preloaded is not None:
+            self.__dict__["loaded"] = preloaded
 
     @property
     def name(self) -> str:
-        return f"{self.experiment.name} {self.method}"
+        return f"{self.loaded.name} {self.method}"
 
+    @cached_property
+    def loaded(self) -> Experiment:
+        """The experiment with its changed settings."""
+        return load(self.experiment, methods=[self.method], values=self.values)
 
-@dataclass(frozen=True)
-class Order:
-    """Some plans, and what holds for all of them."""
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `from_json` reads."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        folders = {key: None if values[key] is None else str(values[key]) for key in ("runs", "data")}
+        return {**values, **folders, "seeds": list(self.seeds), "values": dict(self.values)}
 
-    plans: Sequence[Plan]
-    seeds: Sequence[int]
-    device: torch.device
-    threads: int
-    runs: Path
-    epochs: int | None = None
-    """Instead of a method's budget."""
-    past: int | None = None
-    """Epochs after the threshold, instead of the experiment's."""
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        folders = {key: None if values[key] is None else Path(values[key]) for key in ("runs", "data")}
+        return cls(**{**values, **folders, "seeds": tuple(values["seeds"])})
 
-    def left(self, *, patient: bool = False) -> Order:
-        """The same of the plans that are not wholly stored; patient: with those that cannot be read, for others to tell."""
-        return replace(self, plans=[plan for plan in self.plans if not self._is_stored(plan, patient)])
+    def carry_out(self, listener: Listener) -> int:
+        """Trains, as the only work of this process; the exit status."""
+        use_process(self.threads, self.data)
+        carry_out([self], listener)
+        return 0
 
-    def rehearse(self) -> None:
-        """One step of every plan: what cannot work is told before anything is trained."""
-        for plan in self.plans:
-            rehearse(plan.experiment, plan.method, self.seeds[0])
+    def try_step(self) -> None:
+        """Raises SpecError if the settings cannot work."""
+        try_step(self.loaded, self.method, self.seeds[0])
 
-    def carry_out(self, listener: Listener) -> list[list[Progress]]:
-        """Trains what is not stored; what is known of every plan's seeds."""
+    def is_stored(self) -> bool:
+        """Whether there is nothing left to train; StoreError if a stored run is damaged."""
         store = Store(self.runs)
+        return all(all_stored(self.loaded, self.method, *stage, store) for stage in self.stages())
 
-        def train(plan: Plan, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-            return sweep(plan.experiment, plan.method, seeds, store, self.device, stop=stop, listener=listener)
+    def stages(self) -> list[tuple[Sequence[int], Stop]]:
+        """First every seed until its stop; then, if `final`, the first seed through its budget."""
+        experiment, method = self.loaded, self.method
+        stages: list[tuple[Sequence[int], Stop]] = [(self.seeds, Stop.of(experiment, method, self.epochs, self.past))]
+        if self.final:
+            budget = experiment.method(method).epochs if self.epochs is None else self.epochs
+            stages.append((self.seeds[:1], Stop.of(experiment, method, budget, past=budget)))
+        return stages
 
-        done = [train(plan, *self._parts(plan)[0]) for plan in self.plans]
-        for plan, known in zip(self.plans, done, strict=True):
-            for part in self._parts(plan)[1:]:
-                known[:1] = train(plan, *part)
-        return done
 
-    def _parts(self, plan: Plan) -> list[tuple[Sequence[int], Stop]]:
-        """What is to be stored: first every seed until its stop, then where it is final the first through its budget."""
-        budget = plan.experiment.method(plan.method).epochs if self.epochs is None else self.epochs
-        whole = Stop.of(plan.experiment, plan.method, budget, past=budget)
-        parts = [(self.seeds, Stop.of(plan.experiment, plan.method, self.epochs, self.past))]
-        return [*parts, (self.seeds[:1], whole)] if plan.final else parts
+def carry_out(requests: Sequence[Request], listener: Listener) -> list[list[Progress]]:
+    """Trains in this process, one after another, what is not stored; the progress of every request's seeds.
 
-    def _is_stored(self, plan: Plan, patient: bool) -> bool:
-        store = Store(self.runs)
+    The first stages of all requests come before the second stages: a full-length run takes longest.
+    """
+
+    def train(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
+        device, store = torch.device(request.device), Store(request.runs)
+        return sweep(request.loaded, request.method, seeds, store, device, stop=stop, listener=listener)
+
+    done = [train(request, *request.stages()[0]) for request in requests]
+    for request, known in zip(requests, done, strict=True):
+        for stage in request.stages()[1:]:
+            known[:1] = train(request, *stage)
+    return done
+
+
+def unfinished(requests: Sequence[Request], *, keep_damaged: bool = False) -> list[Request]:
+    """Those with something left to train. A damaged run is an error, or counts as unfinished: its worker will report it."""
+
+    def is_stored(request: Request) -> bool:
         try:
-            return all(all_stored(plan.experiment, plan.method, *part, store) for part in self._parts(plan))
+            return request.is_stored()
         except StoreError:
-            if patient:
+            if keep_damaged:
                 return False
             raise
 
-    def commands(self) -> dict[str, list[str]]:
-        """Of every plan, by its name: the command that carries it out alone."""
-        said = [
-            f"--seeds={spelled(self.seeds)}",
-            f"--device={self.device}",
-            f"--threads={self.threads}",
-            f"--runs={self.runs}",
-        ]
-        said += [] if self.epochs is None else [f"--epochs={self.epochs}"]
-        said += [] if self.past is None else [f"--past={self.past}"]
-        made: dict[str, list[str]] = {}
-        for plan in self.plans:
-            name = plan.name if plan.name not in made else f"{plan.typed} {plan.method}"  # two files of one name
-            own = [f"--method={plan.method}", *(f"--set={change}" for change in plan.experiment.changes)]
-            made[name] = ["run", *said, *own, *(["--final"] if plan.final else []), "--", plan.typed]
-        return made
+    return [request for request in requests if not is_stored(request)]
 
 
-def spelled(seeds: Sequence[int]) -> str:
-    """As a user would: `0-7,12`."""
-    parts: list[tuple[int, int]] = []
-    for seed in seeds:
-        if parts and seed == parts[-1][1] + 1:
-            parts[-1] = (parts[-1][0], seed)
-        else:
-            parts.append((seed, seed))
-    return ",".join(f"{first}-{last}" if first != last else str(first) for first, last in parts)
+def changed_values(changes: Iterable[str]) -> dict[str, Any]:
+    """Values by dotted key from `key=value` texts, in the order of the changes; of equal keys the last one counts."""
+    values: dict[str, Any] = {}
+    for key, value in map(parse_change, changes):
+        values.pop(key, None)
+        values[key] = value
+    return values
+
+
+def use_process(threads: int, data: Path | None) -> None:
+    """Settings of the whole process: CPU threads, and the folder of the data sets."""
+    torch.set_num_threads(threads)
+    if data is not None:
+        os.environ["EGALITARIAN_DATA"] = str(data.expanduser())

@@ -1,9 +1,50 @@
-"""The solvable toy problem (Section 3 and the equi-distribution appendix): simulation and closed forms side by side.
+"""The solvable toy problem, of Section 3 and the appendix on equal distributions: simulation and closed forms, numpy only.
 
-Letters, as in the paper: eps is the variance of the slow feature, theta the angle of v, s the half-margin of the training
+Letters as in the paper: eps is the variance of the slow feature, theta the angle of v, s the half-margin of the training
 data, eta the step size, zeta = |w(0)|, k the step, w(k) = (mu_k, nu_k). A formula that is wrong in print ends in
 `_as_printed`; the corrected one has the plain name.
-
-`sample` draws, `moments` and `problem` hold the constants, `dynamics` steps, `error` measures, `theorem` and
-`equidistribution` are the paper's results, `claims` sets each of them against simulation, `curves` prepares the figures.
 """
+
+from egalitarian.lab.theory.claim import ClaimSummary, ToyClaim, summarize
+from egalitarian.lab.theory.claims import toy_claims
+from egalitarian.lab.theory.curves import (
+    Cloud,
+    Curve,
+    Sweep,
+    clouds,
+    equal_curves,
+    plateaus_over_eps,
+    plateaus_over_zeta,
+    shift_curves,
+)
+from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, check_eps
+from egalitarian.lab.theory.settings import (
+    CloudSettings,
+    CurveSettings,
+    EqualCurveSettings,
+    PlateauSettings,
+    load_settings,
+)
+
+__all__ = [
+    "ClaimSummary",
+    "Cloud",
+    "CloudSettings",
+    "Curve",
+    "CurveSettings",
+    "EqualCurveSettings",
+    "EqualProblem",
+    "PlateauSettings",
+    "ShiftedProblem",
+    "Sweep",
+    "ToyClaim",
+    "check_eps",
+    "clouds",
+    "equal_curves",
+    "load_settings",
+    "plateaus_over_eps",
+    "plateaus_over_zeta",
+    "shift_curves",
+    "summarize",
+    "toy_claims",
+]

@@ -1,4 +1,4 @@
-"""One claim of the paper at one setting: the printed value, the corrected one, and what simulation gives."""
+"""One claim of the paper at one setting: the printed value, the corrected one, and the simulated one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from egalitarian.lab.theory.sample import Array
+from egalitarian.lab.theory.distributions import Array
 
 Verdict = Literal["holds", "fails as printed"]
 ROUNDING = 1e-9
@@ -21,14 +21,14 @@ class ToyClaim:
 
     Args:
         key: the claim's short name; rows with one key are one claim over a grid.
-        where: the place in the paper.
+        where: the part of the paper.
         claim: what is claimed, in a few words.
         setting: the grid point.
         printed: the value the paper's formula or sentence gives there.
         corrected: the value of the corrected formula (the printed one where nothing is wrong).
         measured: mean over simulation.
         standard_error: of that mean.
-        slack: what a claim may be off besides noise: one step for a rounded length, a tenth for an exponent.
+        slack: allowed deviation besides noise: one step for a rounded length, a tenth for an exponent.
         sigmas: how many standard errors a value may be away.
         relation: "=", or "<" and ">" where the paper claims a bound on what is measured.
     """
@@ -62,7 +62,7 @@ class ToyClaim:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ClaimSummary:
     """One claim over its grid: at how many points it holds as printed, at how many corrected, and its worst point."""
 
     key: str
@@ -78,22 +78,22 @@ class Summary:
         return "holds" if self.printed_holds == self.points else "fails as printed"
 
 
-def summarize(rows: Iterable[ToyClaim]) -> list[Summary]:
-    """Rows gathered by key, in the order they came; the worst point is the one whose printed value is farthest off."""
+def summarize(rows: Iterable[ToyClaim]) -> list[ClaimSummary]:
+    """Rows grouped by key, in their order. The worst point is the one whose printed value is farthest off."""
     groups: dict[str, list[ToyClaim]] = {}
     for row in rows:
         groups.setdefault(row.key, []).append(row)
     return [_summary(group) for group in groups.values()]
 
 
-def _summary(group: Sequence[ToyClaim]) -> Summary:
+def _summary(group: Sequence[ToyClaim]) -> ClaimSummary:
     def miss(row: ToyClaim) -> float:
         off = abs(row.measured - row.printed)
         return (math.inf if math.isnan(off) else off) / row.allowed
 
     failing = [row for row in group if row.verdict != "holds"]
     first = group[0]
-    return Summary(
+    return ClaimSummary(
         key=first.key,
         where=first.where,
         claim=first.claim,

@@ -1,15 +1,13 @@
-"""Every claim of the toy problem, computed when asked for: `toy_claims()` simulates, nothing is looked up."""
+"""Every claim of the toy problem against simulation: `toy_claims()` computes all rows, or those of one claim."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
 
-from egalitarian.lab.theory import claims_equal, claims_plateau, claims_shift, claims_wedge
-from egalitarian.lab.theory.claim import Summary, ToyClaim, summarize
-from egalitarian.lab.theory.settings import ClaimSettings, load
-
-__all__ = ["PARTS", "Summary", "ToyClaim", "summarize", "toy_claims"]
+from egalitarian.lab.theory import claims_appendix, claims_plateau, claims_shift
+from egalitarian.lab.theory.claim import ToyClaim
+from egalitarian.lab.theory.settings import ClaimSettings, load_settings
 
 Part = Callable[[ClaimSettings], Iterable[ToyClaim]]
 
@@ -24,35 +22,35 @@ PARTS: dict[Part, tuple[str, ...]] = {
     claims_plateau.phase_rows: ("phase",),
     claims_plateau.order_rows: ("GD order", "EGD order", "small-start order", "EGD and zeta", "EGD length (ours)"),
     claims_plateau.polar_rows: ("polar order",),
-    claims_wedge.moment_rows: (
+    claims_appendix.moment_rows: (
         *(f"moment {name}" for name in ("Z", "a", "b", "d", "c1", "c2")),
         *(f"{order} ({kind})" for order in ORDERS for kind in ("acute", "obtuse")),
         "order of b (acute)",
     ),
-    claims_wedge.algebra_rows: ("M^k", "r_+ range"),
-    claims_equal.path_rows: ("path mu_k", "path nu_k", "test error (nu_k >= 0)", "test error (nu_k < 0)"),
-    claims_equal.plateau_rows: ("boxed bounds", "order of the plateau", "growth with the start"),
-    claims_equal.limit_rows: ("near start (ours)", "far start (ours)"),
-    claims_equal.same_error_rows: ("memorised (appendix)",),
+    claims_appendix.algebra_rows: ("M^k", "r_+ range"),
+    claims_appendix.path_rows: ("path mu_k", "path nu_k", "test error (nu_k >= 0)", "test error (nu_k < 0)"),
+    claims_appendix.plateau_rows: ("boxed bounds", "order of the plateau", "growth with the start"),
+    claims_appendix.limit_rows: ("near start (ours)", "far start (ours)"),
+    claims_appendix.same_error_rows: ("memorised (appendix)",),
 }
-"""What is simulated together, in the paper's order, and the keys of the claims that come of it."""
+"""Functions that simulate several claims together, in the paper's order, and the keys of these claims."""
 
 
 def toy_claims(key: str | None = None, *, quick: bool = False) -> list[ToyClaim]:
-    """All rows, in the paper's order, or those of one claim alone; seeded, so two calls give the same rows.
+    """All rows in the paper's order, or those of one claim. Draws are seeded: two calls give the same rows.
 
-    `quick` takes the smaller grid and samples of toy.toml.
+    `quick` uses the smaller grid and samples of toy.toml.
 
     Raises:
-        ValueError: a key that no claim has.
+        ValueError: no claim has this key.
     """
-    settings = load(ClaimSettings, quick=quick)
+    settings = load_settings(ClaimSettings, quick=quick)
     parts = PARTS if key is None else [_part_of(key)]
     return [row for part in parts for row in part(settings) if key in (None, row.key)]
 
 
 def _part_of(key: str) -> Part:
-    """What simulates a claim."""
+    """The function that simulates a claim."""
     by_key = {name: part for part, names in PARTS.items() for name in names}
     if key not in by_key:
         close = difflib.get_close_matches(key, by_key, n=1)

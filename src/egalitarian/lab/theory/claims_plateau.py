@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from egalitarian.lab.theory import theorem
 from egalitarian.lab.theory.claim import ToyClaim, estimate, slopes
-from egalitarian.lab.theory.dynamics import Quadratic, egd, gd, polar_by_steps
-from egalitarian.lab.theory.error import error_on_test, first_step, on_plateau
-from egalitarian.lab.theory.problem import ShiftedProblem, start_at
-from egalitarian.lab.theory.sample import Array
+from egalitarian.lab.theory.distributions import Array
+from egalitarian.lab.theory.error import Descent, error_on_test, first_step, on_plateau, quadratics, simulated_plateaus
+from egalitarian.lab.theory.problem import Quadratic, ShiftedProblem, egd, gd, polar_by_steps, start_at
 from egalitarian.lab.theory.settings import ClaimSettings
-from egalitarian.lab.theory.simulate import Method, quadratics, simulated_plateaus
 
 
 def corollary_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
@@ -97,7 +95,7 @@ def order_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
     ]
     x, big, noise = np.log(1 / np.array(settings.eps)), start_at(zeta), settings.sigmas
 
-    def per_seed(method: Method, start: Array) -> Array:
+    def per_seed(method: Descent, start: Array) -> Array:
         pairs = zip(samples, problems, strict=True)
         return np.stack([simulated_plateaus(sample, method, one, start) for sample, one in pairs], axis=1)
 
@@ -141,7 +139,7 @@ def polar_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
     """EGD as Section 4 defines it, w - eta g/|g| on this one-row gradient: the exponent of 1/eps in k_* (population)."""
     theta, s, zeta = settings.theta[0], settings.s[-1], settings.zeta[-1]
     grid = (settings.eps[-1], settings.eps[-1] / 10)
-    # mu bounces about its limit in steps of eta; where it enters is a matter of u1, so starts are spread over one step
+    # mu oscillates about its limit in steps of eta; its phase depends on u1, so starts are spread over one step
     starts = [np.array([settings.eta * i / settings.polar_starts, zeta]) for i in range(settings.polar_starts)]
     problems = [ShiftedProblem(eps, theta, s, settings.eta) for eps in grid]
     lengths = np.array([[_polar_plateau(problem, start) for problem in problems] for start in starts])
@@ -153,7 +151,7 @@ def polar_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
 
 
 def _polar_plateau(problem: ShiftedProblem, start: Array) -> float:
-    """k_* of w - eta g/|g|, walked for as long as GD's own plateau lasts."""
+    """k_* of w - eta g/|g|, iterated for as long as GD's own plateau lasts."""
     count = math.ceil(theorem.plateau_large(problem, start))
     path = polar_by_steps(problem.population(), problem.eta, start, count)
     return float(np.argmin(on_plateau(path, problem.theta)))

@@ -9,18 +9,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from egalitarian.lab.theory.claim import ToyClaim, estimate, slopes
-from egalitarian.lab.theory.dynamics import Quadratic, gd
+from egalitarian.lab.theory.distributions import Array, folded_by_rejection, labels
 from egalitarian.lab.theory.error import (
+    counted,
     error_on_test,
     error_on_test_one_sided,
     error_on_train,
     plateau_length,
+    quadratics,
     sampled_error,
+    simulated_errors,
+    wedge_points,
 )
-from egalitarian.lab.theory.problem import ShiftedProblem, start_at
-from egalitarian.lab.theory.sample import Array, folded_by_rejection, labels
+from egalitarian.lab.theory.problem import Quadratic, ShiftedProblem, gd, start_at
 from egalitarian.lab.theory.settings import ClaimSettings
-from egalitarian.lab.theory.simulate import counted, quadratics, simulated_errors, wedge_points
 from egalitarian.lab.theory.theorem import cosine, cosine_as_printed, gd_path, late_error, plateau, spread_of_solution
 
 
@@ -51,7 +53,7 @@ def _theorem_cell(
     tests: Sequence[Array],
     settings: ClaimSettings,
 ) -> Iterator[ToyClaim]:
-    """Four steps: at the start, after one step, and 0.3 and 1 slow time constants behind the plateau."""
+    """Four steps: at the start, after one step, and 0.3 and 1 slow time constants after the plateau."""
     start, slow = start_at(zeta, angle), 1 / (problem.eta * problem.eps)
     end = plateau(problem, start)
     steps = np.array([0.0, 1.0, end + round(0.3 * slow), end + round(slow)])
@@ -135,7 +137,7 @@ def _crossing(problem: ShiftedProblem, start: Array, key: list[int], settings: C
 
 
 def training_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
-    """The training error halfway along the plateau: the paper says none, Owen's T says how much."""
+    """The training error halfway along the plateau: none in the paper, a positive amount by Owen's T."""
     claim = "GD quickly separates the training data: no training error on the plateau"
     for (i, eps), zeta in itertools.product(enumerate(settings.eps), settings.zeta):
         problem = ShiftedProblem(eps, settings.theta[0], settings.s[-1], settings.eta)

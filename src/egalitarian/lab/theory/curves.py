@@ -1,4 +1,4 @@
-"""The arrays behind the figures: theory and simulation at the same steps, over seeds. No drawing here."""
+"""The arrays of the figures: theory and simulation at the same steps, over seeds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import numpy as np
 
 from egalitarian.lab.theory import equidistribution as equal
 from egalitarian.lab.theory import theorem
-from egalitarian.lab.theory.dynamics import Quadratic, egd, gd
-from egalitarian.lab.theory.error import error_on_test, error_on_test_one_sided, error_on_train
-from egalitarian.lab.theory.moments import wedge_moments_as_printed
-from egalitarian.lab.theory.problem import EqualProblem, Problem, ShiftedProblem, start_at
-from egalitarian.lab.theory.sample import Array
+from egalitarian.lab.theory.distributions import Array, wedge_moments_as_printed
+from egalitarian.lab.theory.error import (
+    error_on_test,
+    error_on_test_one_sided,
+    error_on_train,
+    quadratics,
+    simulated_errors,
+    simulated_plateaus,
+)
+from egalitarian.lab.theory.problem import EqualProblem, Problem, Quadratic, ShiftedProblem, egd, gd, start_at
 from egalitarian.lab.theory.settings import CloudSettings, CurveSettings, EqualCurveSettings, PlateauSettings
-from egalitarian.lab.theory.simulate import quadratics, simulated_errors, simulated_plateaus
 
 FINE = 400
 """Steps of a theory line, enough to look smooth."""
@@ -35,8 +39,8 @@ class Cloud:
 class Curve:
     """Test error against the step k of one method from one start: theory at `steps` (K,), simulation at `marks` (M,).
 
-    `simulated` is (seeds, M), `printed` the paper's formula where it differs (None where it does not, or diverges), `train`
-    the training error's closed form.
+    `simulated` is (seeds, M). `printed` is the paper's formula, None if it is the same or diverges. `train` is the closed
+    form of the training error.
     """
 
     method: Literal["GD", "EGD"]
@@ -106,7 +110,7 @@ def shift_curves(settings: CurveSettings, eps: float) -> list[Curve]:
 
 
 def equal_curves(settings: EqualCurveSettings, eps: float) -> list[Curve]:
-    """GD where training and test law are one: simulation, the corrected theory, and the appendix as printed."""
+    """GD where training and test distributions are equal: simulation, the corrected theory, and the appendix as printed."""
     problem = EqualProblem(eps, settings.theta, settings.eta)
     key = (settings.seed, round(1 / eps))
     trained = quadratics(problem, settings.samples, settings.seeds, (*key, 0))
@@ -171,7 +175,7 @@ def _trained(problem: Problem, settings: PlateauSettings, which: int) -> list[Qu
 
 def _sweep(name: str, x: Array, rows: list[tuple[Array, float, float]]) -> Sweep:
     simulated, theory, printed = zip(*rows, strict=True)
-    told = np.array(printed)
+    lengths = np.array(printed)
     # a printed length below one step is no plateau: nothing to draw on a logarithmic axis
-    shown = np.where(told > 1, told, np.nan)
+    shown = np.where(lengths > 1, lengths, np.nan)
     return Sweep(name, x, np.stack(simulated, axis=1), np.array(theory), None if np.isnan(shown).all() else shown)

@@ -1,9 +1,8 @@
-"""The appendix: one law for training and test. Dynamics, test error and plateau, as printed and corrected.
+"""The appendix: one distribution for training and test. Dynamics and plateau, as printed and corrected.
 
-What is true for acute theta (all of it follows from `moments.wedge_moments`): a, b, d are of order eps and c of order
-sqrt(eps), so *both* modes are slow, the condition number is a constant, and w_ols lies at a distance of order
-eps^(-1/2). From a fixed start the plateau is of order 1/(eta sqrt(eps)); from |w(0)| >> eps^(-1/2) it is of order
-1/(eta eps) and no longer grows with |w(0)|.
+For acute theta, by `wedge_moments`: a, b, d are of order eps and c of order sqrt(eps). So *both* modes are slow, the
+condition number is a constant, and w_ols is at a distance of order eps^(-1/2). From a fixed start the plateau is of order
+1/(eta sqrt(eps)); from |w(0)| >> eps^(-1/2) it is of order 1/(eta eps) and no longer grows with |w(0)|.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from egalitarian.lab.theory.dynamics import Quadratic
+from egalitarian.lab.theory.distributions import Array, WedgeMoments
 from egalitarian.lab.theory.error import plateau_length
-from egalitarian.lab.theory.moments import WedgeMoments
-from egalitarian.lab.theory.problem import EqualProblem
-from egalitarian.lab.theory.sample import Array
+from egalitarian.lab.theory.problem import EqualProblem, Quadratic
 
 
 def factors(moments: WedgeMoments, eta: float) -> tuple[float, float]:
@@ -46,7 +43,7 @@ def power(moments: WedgeMoments, eta: float, k: int) -> Array:
 
 
 def path(moments: WedgeMoments, eta: float, start: ArrayLike, steps: ArrayLike) -> Array:
-    """(mu_k, nu_k) = w_* - (alpha_k I + beta_k M)(w_* - w(0)): the appendix's display, for the moments it is given."""
+    """(mu_k, nu_k) = w_* - (alpha_k I + beta_k M)(w_* - w(0)): the appendix's display, with these moments."""
     solution = Quadratic(moments.sigma, moments.c).solution
     gap = solution - np.asarray(start, dtype=np.float64)
     alpha, beta = cayley_hamilton(moments, eta, steps)
@@ -61,7 +58,7 @@ def gd_path(problem: EqualProblem, start: ArrayLike, steps: ArrayLike) -> Array:
 
 
 def plateau(problem: EqualProblem, start: ArrayLike) -> float:
-    """k_* = min {k : error of the population's w(k) < 1}, step by step: what is true where the boxed bounds are not."""
+    """k_* = min {k : error of the population's w(k) < 1}, step by step; it holds where the boxed bounds do not."""
     return plateau_length(lambda k: gd_path(problem, start, k), problem.theta)
 
 
@@ -86,7 +83,7 @@ def plateau_as_printed(problem: EqualProblem, start: Array, moments: WedgeMoment
 def plateau_near(problem: EqualProblem, start: Array) -> float:
     """(u2 cos - u1 sin) / (2 eta (c1 sin - c2 cos)) ~ 1/(eta sqrt(eps)): the plateau of a start with |u| << eps^(-1/2).
 
-    There w(k) = w(0) + 2 eta k c to leading order: w_ols is far away and Sigma w is small beside c. Acute theta only.
+    There w(k) = w(0) + 2 eta k c to leading order: w_ols is far away and Sigma w is small against c. Acute theta only.
     """
     sine, cosine = math.sin(problem.theta), math.cos(problem.theta)
     ahead = float(start[1]) * cosine - float(start[0]) * sine

@@ -1,18 +1,22 @@
-"""The error of x -> sign(x.w) on the wedge and on the folded data, and the plateau: how long it stays at one."""
+"""The error of x -> sign(x.w), in closed form and counted on samples; the plateau, how long the test error stays at one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, owens_t  # type: ignore[import-untyped]
 
-from egalitarian.lab.theory.sample import Array, wedge_angle
+from egalitarian.lab.theory.claim import mean_and_error
+from egalitarian.lab.theory.distributions import Array, labels, wedge_angle, wedge_by_rejection
+from egalitarian.lab.theory.problem import Problem, Quadratic, gd
 
 Walk = Callable[[NDArray[np.int64]], Array]
 """Steps (K,) -> weights (K, 2)."""
+Descent = Callable[[Quadratic, float, ArrayLike, ArrayLike], Array]
+"""`gd` or `egd`: (quadratic, rate, start, steps) -> weights."""
 
 
 def error_on_test(w: Array, eps: float, theta: float) -> Array:
@@ -71,7 +75,7 @@ def on_plateau(w: Array, theta: float) -> NDArray[np.bool_]:
 
 
 def first_step(walk: Walk, reached: Callable[[Array], NDArray[np.bool_]], limit: int = 50_000_000) -> float:
-    """min {k >= 0 : reached(w(k))}, looked for at every step in blocks that double; infinity if none up to `limit`."""
+    """min {k >= 0 : reached(w(k))}, searched at every step in blocks that double; infinity if none up to `limit`."""
     begin, size = 0, 1024
     while begin <= limit:
         hit = reached(walk(np.arange(begin, min(begin + size, limit + 1))))
@@ -84,3 +88,46 @@ def first_step(walk: Walk, reached: Callable[[Array], NDArray[np.bool_]], limit:
 def plateau_length(walk: Walk, theta: float, limit: int = 50_000_000) -> float:
     """k_* = min {k >= 0 : test error of w(k) < 1}; infinity if it is one at every step up to `limit`."""
     return first_step(walk, lambda w: ~on_plateau(w, theta), limit)
+
+
+def quadratics(problem: Problem, n: int, seeds: int, key: Sequence[int]) -> list[Quadratic]:
+    """One training sample of n points per seed, as its least-squares loss."""
+    return [Quadratic.of_sample(*problem.train(n, np.random.default_rng([*key, seed]))) for seed in range(seeds)]
+
+
+def wedge_points(eps: float, theta: float, n: int, rng: np.random.Generator) -> Array:
+    """n test points straight from the definition, by rejection."""
+    share, found = wedge_angle(eps, theta) / math.pi, np.empty((0, 2))
+    while len(found) < n:
+        found = np.concatenate(
+            [found, wedge_by_rejection(math.ceil(1.1 * (n - len(found)) / share) + 100, eps, theta, rng)]
+        )
+    return found[:n]
+
+
+def simulated_errors(
+    trained: Sequence[Quadratic], tests: Sequence[Array], rate: float, start: Array, steps: ArrayLike, method: Descent = gd
+) -> Array:
+    """The test error of one method on each training sample, counted on its own test sample: (R, K)."""
+    runs = zip(trained, tests, strict=True)
+    return np.stack([sampled_error(method(one, rate, start, steps), x, labels(x)) for one, x in runs])
+
+
+def counted(errors: Array, points: int) -> tuple[Array, Array]:
+    """Mean and standard error of shares (R, K) of `points` each. The error is at least that of counting."""
+    mean, spread = mean_and_error(errors)
+    total = points * len(errors)
+    hits = mean * total
+    share = (hits + 1) / (total + 2)
+    return mean, np.where(
+        (hits == 0) | (hits == total), 1 / total, np.maximum(spread, np.sqrt(share * (1 - share) / total))
+    )
+
+
+def simulated_plateaus(trained: Sequence[Quadratic], method: Descent, problem: Problem, start: Array) -> Array:
+    """k_* of one method on each training sample: (R,)."""
+
+    def length(one: Quadratic) -> float:
+        return plateau_length(lambda k: method(one, problem.rate, start, k), problem.theta)
+
+    return np.array([length(one) for one in trained])

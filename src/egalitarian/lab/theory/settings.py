@@ -13,14 +13,14 @@ Angles = tuple[float, ...]
 Numbers = tuple[float, ...]
 
 
-class Table(Protocol):
-    """A settings class that knows its table in toy.toml."""
+class ToyTable(Protocol):
+    """A settings class that names its table in toy.toml."""
 
     @staticmethod
     def table() -> str: ...
 
 
-T = TypeVar("T", bound=Table)
+T = TypeVar("T", bound=ToyTable)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CloudSettings:
 
 @dataclass(frozen=True)
 class EqualCurveSettings:
-    """Error curves where training and test distribution are one (appendix)."""
+    """Error curves where training and test distributions are equal (appendix)."""
 
     eps: Numbers
     theta: float
@@ -91,7 +91,7 @@ class PlateauSettings:
 
 @dataclass(frozen=True)
 class ClaimSettings:
-    """The grid on which each claim is set against simulation."""
+    """The grid on which each claim is compared with simulation."""
 
     eps: Numbers
     theta: Angles
@@ -123,19 +123,19 @@ class ClaimSettings:
         return max(self.samples, math.ceil(self.samples_times_eps / eps))
 
 
-def read() -> dict[str, Any]:
-    """toy.toml as it stands: `{table: {key: {value, source}}}`, with `quick` among the keys of a table."""
+def read_toml() -> dict[str, Any]:
+    """toy.toml, unchanged: `{table: {key: {value, source}}}`; a table may have a key `quick` with smaller sizes."""
     text = (resources.files("egalitarian.lab") / "paper" / "toy.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
-def load(kind: type[T], *, quick: bool = False) -> T:
+def load_settings(kind: type[T], *, quick: bool = False) -> T:
     """The settings of one table, at the full or the quick size.
 
-    >>> load(CloudSettings).theta == math.pi / 4
+    >>> load_settings(CloudSettings).theta == math.pi / 4
     True
     """
-    table: dict[str, Any] = read()[kind.table()]
+    table: dict[str, Any] = read_toml()[kind.table()]
     overrides: Mapping[str, Any] = table.pop("quick", {})
     values = {**table, **(overrides if quick else {})}
     return kind(**dict(_field(key, entry["value"]) for key, entry in values.items()))

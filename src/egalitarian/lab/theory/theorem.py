@@ -11,10 +11,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from egalitarian.lab.theory.dynamics import egd, gd
+from egalitarian.lab.theory.distributions import Array, wedge_angle
 from egalitarian.lab.theory.error import plateau_length
-from egalitarian.lab.theory.problem import ShiftedProblem
-from egalitarian.lab.theory.sample import Array, wedge_angle
+from egalitarian.lab.theory.problem import ShiftedProblem, egd, gd
 
 
 def gd_path(problem: ShiftedProblem, start: ArrayLike, steps: ArrayLike) -> Array:
@@ -28,7 +27,7 @@ def egd_path(problem: ShiftedProblem, start: ArrayLike, steps: ArrayLike) -> Arr
 
 
 def plateau(problem: ShiftedProblem, start: ArrayLike) -> float:
-    """k_* = min {k : error of the population's w(k) < 1} for GD, step by step: what the closed forms below approximate."""
+    """k_* = min {k : error of the population's w(k) < 1} for GD, step by step; the closed forms below approximate it."""
     return plateau_length(lambda k: gd_path(problem, start, k), problem.theta)
 
 
@@ -45,7 +44,7 @@ def cosine_as_printed(w: Array) -> Array:
 
 
 def tau(problem: ShiftedProblem, start: Array) -> float:
-    """|u2| cot(theta) m2/m1: how far above the line of v the start is, measured at the limit of mu_k."""
+    """|u2| cot(theta) m2/m1: how far the start is above the line of v, measured at the limit of mu_k."""
     return abs(float(start[1])) / math.tan(problem.theta) * problem.m2 / problem.m1
 
 
@@ -72,8 +71,8 @@ def plateau_small(problem: ShiftedProblem, start: Array) -> float:
     """
     size, first = tau(problem, start), float(start[0]) * problem.m2 / problem.m1
     if size >= 1 or problem.alpha <= 0:
-        what, value, way_out = ("tau", size, "use plateau_large") if size >= 1 else ("alpha", problem.alpha, "lower eta")
-        raise ValueError(f"{what} must be {'< 1' if size >= 1 else '> 0'} for a small start, got {value:.4g}; {way_out}")
+        what, value, remedy = ("tau", size, "use plateau_large") if size >= 1 else ("alpha", problem.alpha, "lower eta")
+        raise ValueError(f"{what} must be {'< 1' if size >= 1 else '> 0'} for a small start, got {value:.4g}; {remedy}")
     return max(0.0, math.log((1 - first) / (1 - size)) / -math.log(problem.alpha)) if start[1] > 0 and first < size else 0.0
 
 

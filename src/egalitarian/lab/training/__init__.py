@@ -1,1 +1,29 @@
-"""A room."""
+"""Training: an ensemble of seeds as one batch, a method's steps, captured CUDA graphs, measures, and the one loop.
+
+`train(ensemble, stepper)` yields the records of each epoch without end. It stores nothing and prints nothing.
+"""
+
+from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, captured, steps_for, why_eager
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.loop import Epoch, train
+from egalitarian.lab.training.meter import AccuracyMeter, FullMeter, Meter, Spectra
+from egalitarian.lab.training.stepper import Stepper, settled
+
+__all__ = [
+    "AccuracyMeter",
+    "Captured",
+    "Eager",
+    "Ensemble",
+    "Epoch",
+    "FullMeter",
+    "MakeSteps",
+    "Meter",
+    "Spectra",
+    "Stepper",
+    "Steps",
+    "captured",
+    "settled",
+    "steps_for",
+    "train",
+    "why_eager",
+]

@@ -1,4 +1,4 @@
-"""How a training step is carried out: operation by operation, or on a GPU as a recorded CUDA graph, which is the same."""
+"""How a training step runs: operation by operation, or on a GPU as a captured CUDA graph with the same result."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from egalitarian.lab.training.stepper import Stepper
 
 T = TypeVar("T")
 WARM_UP = 3
-"""Steps before a recording, as torch asks for."""
+"""Eager steps before a capture, as torch recommends."""
 
 
 class Steps(Protocol):
-    """A step in two halves: between them the gradients are as a transform will see them."""
+    """A training step in two halves: between them, the gradients are what a transform gets."""
 
     def gradients(self, chosen: Tensor) -> None:
-        """Of these points, (seeds, batch), with the decay that comes before the transforms."""
+        """Of the loss on these points, (seeds, batch), with the decay that comes before the transforms."""
 
     def update(self) -> None:
-        """Transforms the gradients and moves the weights."""
+        """Transforms the gradients and changes the weights."""
+
+
+MakeSteps = Callable[[Ensemble, Stepper], Steps]
 
 
 class Eager:
-    """Operation by operation: anywhere, anything."""
+    """Operation by operation, on any device."""
 
     def __init__(self, ensemble: Ensemble, stepper: Stepper) -> None:
         self._ensemble, self._stepper = ensemble, stepper
@@ -40,89 +43,88 @@ class Eager:
         self._stepper.step()
 
 
-class Recorded:
-    """Both halves as CUDA graphs: thousands of small operations are launched at once. The weights stay where they are.
+class Captured:
+    """Both halves as CUDA graphs: one launch for thousands of small operations, on the weights' own memory.
 
-    The first steps are carried out one by one: what a step remembers has its memory then, and learning rates have risen.
-    When the last seed's transforms go off, the update is recorded anew without them.
+    The first steps are eager, until optimizer state is allocated and the learning rates have risen. The update is captured
+    a second time, without transforms, when the last seed's transforms are switched off.
     """
 
     def __init__(self, ensemble: Ensemble, stepper: Stepper) -> None:
         self._eager, self._stepper = Eager(ensemble, stepper), stepper
-        self._first = max(WARM_UP, stepper.warmup - stepper.count)
+        self._left = max(WARM_UP, stepper.warmup - stepper.count)
+        """Eager steps to go."""
         self._chosen = torch.empty(len(ensemble.seeds), ensemble.batch, dtype=torch.int64, device=ensemble.device)
         self._gradients: torch.cuda.CUDAGraph | None = None
         self._updates: dict[bool, torch.cuda.CUDAGraph] = {}
 
     def gradients(self, chosen: Tensor) -> None:
-        if self._first:
-            aside(lambda: self._eager.gradients(chosen))
+        if self._left:
+            on_side_stream(lambda: self._eager.gradients(chosen))
         elif chosen.shape == self._chosen.shape:
             self._chosen.copy_(chosen)
             if self._gradients is None:
-                self._gradients = record(lambda: self._eager.gradients(self._chosen))
+                self._gradients = capture(lambda: self._eager.gradients(self._chosen))
             self._gradients.replay()
         else:  # an epoch's last, incomplete batch
             self._eager.gradients(chosen)
 
     def update(self) -> None:
-        if self._first:
-            aside(self._eager.update)
-            self._first -= 1
+        if self._left:
+            on_side_stream(self._eager.update)
+            self._left -= 1
             return
         stepper = self._stepper
-        if stepper.resting not in self._updates:
+        if stepper.all_off not in self._updates:
             count = stepper.count
-            self._updates[stepper.resting] = record(self._eager.update)
-            stepper.count = count  # nothing has been done yet
-        if not stepper.resting:
+            self._updates[stepper.all_off] = capture(self._eager.update)
+            stepper.count = count  # a capture runs nothing
+        if not stepper.all_off:
             stepper.sketches.draw(stepper.count)
-        self._updates[stepper.resting].replay()
-        stepper.stepped()
+        self._updates[stepper.all_off].replay()
+        stepper.count += 1
 
 
-def record(what: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """The operations of one call, to be repeated on the same memory."""
+def capture(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """The operations of one call as a graph, to be replayed on the same memory."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        what()
+        call()
     return graph
 
 
-def recorded(what: Callable[[], T]) -> Callable[[], T]:
-    """The same call as a graph: it gives back the same tensors every time, filled anew."""
+def captured(call: Callable[[], T]) -> Callable[[], T]:
+    """The same call as a graph. It returns the same tensors every time, with new values."""
     for _ in range(WARM_UP):
-        aside(what)
-    given: list[T] = []
-    graph = record(lambda: given.append(what()))
+        on_side_stream(call)
+    results: list[T] = []
+    graph = capture(lambda: results.append(call()))
 
-    def again() -> T:
+    def replay() -> T:
         graph.replay()
-        return given[0]
+        return results[0]
 
-    return again
+    return replay
 
 
-def aside(what: Callable[[], object]) -> None:
-    """On a stream of its own that waits for all that was asked for before, and is waited for."""
+def on_side_stream(call: Callable[[], object]) -> None:
+    """Runs it on a stream of its own that waits for the current one, which waits for it in turn."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        what()
+        call()
     torch.cuda.current_stream().wait_stream(side)
 
 
 def why_eager(ensemble: Ensemble, stepper: Stepper) -> str:
-    """Why a step cannot be recorded; empty where it can."""
+    """Why a step cannot be captured; empty if it can."""
     if ensemble.device.type != "cuda":
         return "no GPU"
     if ensemble.precision == torch.float64:
         return "float64 takes an SVD"
-    return stepper.waits
+    return stepper.synchronises
 
 
 def steps_for(ensemble: Ensemble, stepper: Stepper) -> Steps:
-    """Recorded where that can be done."""
-    if why_eager(ensemble, stepper):
-        return Eager(ensemble, stepper)
-    return Recorded(ensemble, stepper)
+    """Captured if possible."""
+    return Eager(ensemble, stepper) if why_eager(ensemble, stepper) else Captured(ensemble, stepper)

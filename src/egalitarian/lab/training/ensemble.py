@@ -1,6 +1,6 @@
-"""Many seeds as one: data, parameters and batches with a leading axis of seeds.
+"""Several seeds as one network: data, parameters and batches with a leading axis of seeds.
 
-A seed has its own split, start and batch order, each from its own stream, so it is the same in any company.
+A seed has its own split, start and order of batches, each from its own random stream, so the other seeds do not change it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.problems.models import Model
-from egalitarian.lab.problems.tasks import Split, Task, stream
-from egalitarian.lab.training.metrics import LOSSES, evaluate, right
+from egalitarian.lab.config import Experiment, SpecError
+from egalitarian.lab.problems import Model, Split, Task, stream
+from egalitarian.lab.training.metrics import LOSSES, evaluate, is_correct
 
 AT_ONCE = {"cpu": 2}
-"""Seeds whose networks are computed together, by device; elsewhere all of them."""
+"""Seeds whose networks are computed in one call, by device; elsewhere all of them."""
 
 
 class Part(NamedTuple):
-    """Some of the seeds, with their share of the parameters (leaves that view the stack) and of its gradients."""
+    """Some of the seeds: their parameters, as leaves that view the stack, and views of the stack's gradients."""
 
     seeds: slice
     parameters: dict[str, Tensor]
@@ -46,17 +44,17 @@ class Ensemble:
         self._training, self._model = experiment.training, experiment.model
         self._dtype: torch.dtype = getattr(torch, experiment.training.precision)
         data = [experiment.task.build(seed) for seed in seeds]
-        parts = [self._apart(each.test, seed) for each, seed in zip(data, seeds, strict=True)]
-        self.train = self._stacked([each.train for each in data])
-        self.test = self._stacked([test for test, _ in parts])
-        self.validation = self._stacked([held_out for _, held_out in parts]) if self._training.validation else None
+        parts = [self._hold_out(each.test, seed) for each, seed in zip(data, seeds, strict=True)]
+        self.train = self._stack_splits([each.train for each in data])
+        self.test = self._stack_splits([test for test, _ in parts])
+        self.validation = self._stack_splits([held_out for _, held_out in parts]) if self._training.validation else None
         self._task, self._era, self._labels = experiment.task, 0, [each.train.labels for each in data]
         if self.batches < 1:
             raise SpecError(
                 f"training.batch must be at most the {self.points} training points, got {self._training.batch}; lower it"
             )
         starts = [self._model.start(experiment.task, seed) for seed in seeds]
-        self.start = {name: self._placed([start[name] for start in starts]) for name in starts[0]}
+        self.start = {name: self._stack([start[name] for start in starts]) for name in starts[0]}
         self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
         self.loss = LOSSES[experiment.training.loss]
         self._during = torch.zeros(3, len(seeds), dtype=torch.float64, device=device)
@@ -71,7 +69,7 @@ class Ensemble:
 
     @property
     def batch(self) -> int:
-        """Points in a batch, but for an incomplete one."""
+        """Points in a complete batch."""
         return min(self._training.batch, self.points)
 
     @property
@@ -81,45 +79,47 @@ class Ensemble:
 
     @property
     def steps(self) -> int:
-        """Per epoch."""
+        """Steps per epoch."""
         return self.batches * self._training.passes
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(seeds, points, outputs)."""
+        """Outputs, (seeds, points, outputs)."""
         return self._model.forward(self.parameters, inputs)
 
     def backward(self, batch: Split) -> None:
-        """Fills every parameter's gradient: of each network's mean loss on its own batch."""
+        """Fills every parameter's gradient with that of each network's mean loss on its own batch."""
         for part in self._parts:
             outputs = self._model.forward(part.parameters, batch.inputs[part.seeds])
             labels = batch.labels[part.seeds]
             loss = self.loss(outputs, labels)
-            for place, grad in zip(
-                part.gradients, torch.autograd.grad(loss.sum(), list(part.parameters.values())), strict=True
-            ):
-                place.copy_(grad)
+            grads = torch.autograd.grad(loss.sum(), list(part.parameters.values()))
+            for own, grad in zip(part.gradients, grads, strict=True):
+                own.copy_(grad)
             if self._training.accuracy == "during":
                 points = torch.full_like(loss, labels.shape[1])
-                self._during[:, part.seeds] += torch.stack([points * loss.detach(), right(outputs, labels).sum(1), points])
+                self._during[:, part.seeds] += torch.stack(
+                    [points * loss.detach(), is_correct(outputs, labels).sum(1), points]
+                )
 
     def learnt(self) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy on training points, (seeds,) each: on all of them now, or on this epoch's batches so far."""
+        """Training loss and accuracy, (seeds,) each: on all points now, or on this epoch's batches so far."""
         if self._training.accuracy == "after":
             return evaluate(self.forward, self.loss, *self.train)
-        loss, rightly, points = self._during
-        return loss / points, rightly / points
+        loss, correct, points = self._during
+        return loss / points, correct / points
 
     @cached_property
     def _parts(self) -> list[Part]:
-        """All seeds at once on a GPU; on a CPU as many as stay in its cache."""
+        """All seeds in one part on a GPU; on a CPU as many as fit into its cache."""
         for parameter in self.parameters.values():
             parameter.grad = torch.empty_like(parameter)
         size = AT_ONCE.get(self.device.type, len(self.seeds))
         return [Part.of(self.parameters, slice(start, start + size)) for start in range(0, len(self.seeds), size)]
 
     def begin(self, number: int) -> None:
-        """Before an epoch: nothing is counted yet, and the training labels become what they are then, in place."""
-        self._during.zero_()
+        """Before an epoch: resets the counts, and changes the training labels in place if the task does so."""
+        if self._training.accuracy == "during":
+            self._during.zero_()
         era = self._task.era(number)
         if era != self._era:
             both = zip(self._labels, self.seeds, strict=True)
@@ -128,26 +128,26 @@ class Ensemble:
             self._era = era
 
     def epoch(self, number: int) -> list[Split]:
-        """The batches of one epoch, each seed's in its own order, which depends on the seed and the epoch alone."""
+        """The batches of one epoch. The order of a seed's points depends on the seed and the epoch alone."""
         return [self.take(chosen) for chosen in self.choices(number)]
 
     def choices(self, number: int) -> list[Tensor]:
-        """Which points make up each batch of an epoch, (seeds, batch) each, as places in the stacked data."""
+        """The points of each batch of an epoch, (seeds, batch) each, as indices into the stacked data."""
         passes = range(number * self._training.passes, (number + 1) * self._training.passes)
         orders = [torch.stack([self._order(seed, each) for seed in self.seeds]) for each in passes]
-        places = torch.stack(orders).to(self.device) + self._offsets
-        return [chosen for order in places for chosen in torch.split(order, self._training.batch, 1)[: self.batches]]
+        indices = torch.stack(orders).to(self.device) + self._offsets
+        return [chosen for order in indices for chosen in torch.split(order, self._training.batch, 1)[: self.batches]]
 
     def _order(self, seed: int, turn: int) -> Tensor:
         return torch.randperm(self.points, generator=stream(seed, "batches", turn))
 
     def take(self, chosen: Tensor) -> Split:
-        """The points at these places."""
+        """The points at these indices."""
         flat = chosen.flatten()
         inputs = self.train.inputs
         if inputs.stride(0):
             taken = inputs.flatten(0, 1).index_select(0, flat)
-        else:  # one set of points for all seeds
+        else:  # all seeds share one set of points
             taken = inputs[0].index_select(0, (chosen - self._offsets).flatten())
         labels = self.train.labels.flatten(0, 1).index_select(0, flat)
         return Split(taken.reshape(*chosen.shape, *inputs.shape[2:]), labels.reshape(chosen.shape))
@@ -156,8 +156,8 @@ class Ensemble:
     def _offsets(self) -> Tensor:
         return torch.arange(len(self.seeds), device=self.device)[:, None] * self.points
 
-    def _apart(self, test: Split, seed: int) -> tuple[Split, Split]:
-        """(for testing, for validation), drawn by the seed."""
+    def _hold_out(self, test: Split, seed: int) -> tuple[Split, Split]:
+        """(test points, validation points), drawn by the seed."""
         share, points = self._training.validation, len(test.labels)
         if not share:
             return test, Split(test.inputs[:0], test.labels[:0])
@@ -170,15 +170,15 @@ class Ensemble:
         first, rest = order[:count], order[count:]
         return Split(test.inputs[rest], test.labels[rest]), Split(test.inputs[first], test.labels[first])
 
-    def _stacked(self, splits: Sequence[Split]) -> Split:
+    def _stack_splits(self, splits: Sequence[Split]) -> Split:
         inputs = [split.inputs for split in splits]
-        labels = self._placed([split.labels for split in splits])
-        if all(each is inputs[0] for each in inputs):  # held once for all seeds
-            return Split(self._placed(inputs[:1]).expand(len(inputs), *inputs[0].shape), labels)
-        return Split(self._placed(inputs), labels)
+        labels = self._stack([split.labels for split in splits])
+        if all(each is inputs[0] for each in inputs):  # stored once for all seeds
+            return Split(self._stack(inputs[:1]).expand(len(inputs), *inputs[0].shape), labels)
+        return Split(self._stack(inputs), labels)
 
-    def _placed(self, tensors: list[Tensor]) -> Tensor:
-        """Stacked, on the device, in the experiment's precision, and in the memory order of its elements."""
+    def _stack(self, tensors: list[Tensor]) -> Tensor:
+        """Stacked, on the device, in the experiment's precision and the memory layout of the single tensors."""
         first = tensors[0]
         transposed = first.ndim == 2 and not first.is_contiguous()
         stack = torch.stack([tensor.mT for tensor in tensors]).mT if transposed else torch.stack(tensors)

@@ -1,32 +1,26 @@
-"""What is read from a run: losses, accuracies, norms, the hidden gradient's spectrum, the trajectory of the weights.
+"""Measures of a network: losses, accuracies, norms, the spectrum of its gradient, a sketch of its weights' displacement.
 
-Every measure is one number per seed, computed from a stack and never mixing its elements.
+Every measure is one number per seed. It is computed from stacked tensors and never mixes seeds.
 """
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egalitarian.lab.problems.tasks import stream
+from egalitarian.lab.config import CUT, SKETCH
+from egalitarian.lab.problems import stream
 
-CUT = 1e-6
-"""Singular values at or below this share of the largest are rounding noise of float32 gradients (docs/method.md)."""
-SKETCH = 1024
-"""Buckets of the trajectory's sketch: inner products of displacements are right to about 1 / sqrt(SKETCH) = 3 %."""
 CHUNK = {"cpu": 1024, "cuda": 1 << 16}
-"""Points evaluated at once: on a CPU, as many as stay in its cache."""
+"""Points evaluated at once: on a CPU, as many as fit into its cache."""
 ENTRIES = 1 << 26
-"""And no more numbers than this, of all seeds together."""
+"""The most input numbers evaluated at once, of all seeds together."""
 
-
-Loss = Callable[[Tensor, Tensor], Tensor]
+LossFunction = Callable[[Tensor, Tensor], Tensor]
 """Outputs (seeds, points, outputs) and labels (seeds, points) to each seed's mean, (seeds,)."""
 
 
@@ -40,7 +34,7 @@ def squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def one_hot_squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean over points and outputs, as `nn.MSELoss` has it."""
+    """The mean over points and outputs, like `nn.MSELoss`."""
     return (outputs - F.one_hot(labels, outputs.shape[-1]).to(outputs.dtype)).square().mean((1, 2))
 
 
@@ -48,7 +42,7 @@ def hinge(outputs: Tensor, labels: Tensor) -> Tensor:
     return F.relu(1 - outputs.squeeze(-1) * labels).mean(1)
 
 
-LOSSES: dict[str, Loss] = {
+LOSSES: dict[str, LossFunction] = {
     "cross-entropy": cross_entropy,
     "squared-error": squared_error,
     "one-hot-squared-error": one_hot_squared_error,
@@ -56,15 +50,17 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def right(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Whether each point is classified rightly: the largest output, or the sign of the only one."""
+def is_correct(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Whether each point is classified correctly: by the largest output, or by the sign of a single one."""
     if outputs.shape[-1] == 1:
         return outputs.squeeze(-1) * labels > 0
     return outputs.argmax(-1) == labels
 
 
 @torch.no_grad()
-def evaluate(forward: Callable[[Tensor], Tensor], loss: Loss, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def evaluate(
+    forward: Callable[[Tensor], Tensor], loss: LossFunction, inputs: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
     """(loss, accuracy) of each seed over all its points, (seeds,) each, in float64."""
     points = labels.shape[1]
     total = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
@@ -74,16 +70,15 @@ def evaluate(forward: Callable[[Tensor], Tensor], loss: Loss, inputs: Tensor, la
         part = slice(start, min(start + chunk, points))
         outputs = forward(inputs[:, part])
         total += loss(outputs, labels[:, part]).double() * (part.stop - start)
-        count += right(outputs, labels[:, part]).sum(-1)
+        count += is_correct(outputs, labels[:, part]).sum(-1)
     return total / points, count / points
 
 
 @torch.no_grad()
 def singular_values(G: Tensor) -> Tensor:
-    """(seeds, min(m, n)) of a stack (seeds, out, ...), largest first, in float64, by the Gram matrix: right to about 1e-8
-    of the largest.
+    """Of each matrix of a stack (seeds, out, ...), as (seeds, min(m, n)), largest first, in float64.
 
-    `egalitarian.spectrum` is the slow twin, right to the last digit.
+    They come from the Gram matrix, with an error of about 1e-8 of the largest. `egalitarian.spectrum` is slower and exact.
     """
     X = G.flatten(2).to(torch.float64)
     finite = torch.isfinite(X).flatten(1).all(1)
@@ -94,7 +89,7 @@ def singular_values(G: Tensor) -> Tensor:
 
 
 def spectral_measures(values: Tensor) -> dict[str, Tensor]:
-    """The extremes above the rounding noise, how many there are, and the effective rank (exp of the entropy)."""
+    """The extremes above the rounding noise, the number above it, and the effective rank (exp of the entropy)."""
     largest = values[:, 0]
     kept = values > CUT * largest[:, None]
     share = torch.where(kept, values, 0) / values.sum(-1, keepdim=True)
@@ -108,7 +103,7 @@ def spectral_measures(values: Tensor) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def norms(parameters: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The norm of all parameters of a seed together, and their distance from the start."""
+    """The norm of all parameters of a seed, and their distance from the start."""
 
     def norm(tensors: list[Tensor]) -> Tensor:
         return torch.stack([tensor.double().flatten(1).square().sum(1) for tensor in tensors]).sum(0).sqrt()
@@ -118,8 +113,10 @@ def norms(parameters: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> dict
 
 
 class Sketch:
-    """A random linear map of all parameters to `SKETCH` numbers that keeps inner products: every entry is added, with a
-    random sign, to a random bucket (count sketch). The same map for every seed and method, so that runs can be compared.
+    """A random linear map of all parameters to `SKETCH` numbers that preserves inner products (count sketch).
+
+    Every entry is added, with a random sign, to a random bucket. The map is the same for every seed and method, so that
+    runs can be compared.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
@@ -131,20 +128,7 @@ class Sketch:
 
     @torch.no_grad()
     def __call__(self, parameters: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> Tensor:
-        """(seeds, SKETCH): of the displacement from the start."""
+        """The displacement from the start, sketched: (seeds, SKETCH)."""
         away = torch.cat([(value.double() - start[name]).flatten(1) for name, value in parameters.items()], 1)
         rows = [torch.bincount(self._bucket, row * self._sign, minlength=SKETCH) for row in away.unbind()]
         return torch.stack(rows).float()
-
-
-def encode(vector: Tensor) -> str:
-    return base64.b64encode(vector.cpu().numpy().astype("<f4").tobytes()).decode()
-
-
-def decode(text: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
-    return np.frombuffer(base64.b64decode(text), "<f4")
-
-
-def is_snapshot(epoch: int) -> bool:
-    """Ten epochs per decade: 0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, ..."""
-    return epoch < 1 or epoch == round(10 ** (round(10 * math.log10(epoch)) / 10))

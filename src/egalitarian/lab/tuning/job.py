@@ -1,101 +1,136 @@
-"""A command's work: the families asked for, one after another, each with its files and its table on the screen."""
+"""What `egalitarian tune` is asked for, as values: families to tune in this process, or one method in another."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
-from rich.console import Console
 
-from egalitarian.lab.config import catalog
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.console.display import telling
-from egalitarian.lab.console.tuning import Aloud, finish
-from egalitarian.lab.runs.environment import BESIDE, environment
-from egalitarian.lab.runs.store import Store
-from egalitarian.lab.tuning.files import alone
-from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.results import Results
-from egalitarian.lab.tuning.trials import OutOfTime, Workshop
-from egalitarian.lab.tuning.work import prepare, tune
+from egalitarian.lab.config import load
+from egalitarian.lab.executors import TIME_OVER, Lines
+from egalitarian.lab.runs import Store, environment, use_process
+from egalitarian.lab.tuning.plan import Family, chosen, load_plan, shrunk
+from egalitarian.lab.tuning.points import Grid
+from egalitarian.lab.tuning.results import Results, locked
+from egalitarian.lab.tuning.trials import OutOfTime, PointMessages, Session, prepare, tune
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be tuned, where it is kept, and by which rules."""
+    """Families to tune and the folders for it."""
 
     families: Sequence[Family]
     methods: tuple[str, ...]
-    """Of each; none is all."""
+    """Of each family; all of them if none is named."""
     changes: tuple[str, ...]
     runs: Path
     out: Path
     device: torch.device
-    minutes: float | None = None
     quick: bool = False
     replace: bool = False
-    order: Sequence[str] = ()
-    """Of the families in the table of all."""
+
+    def prepare(self) -> list[Results]:
+        """Opens every family's file. An error of any method comes up here, before anything is trained."""
+        every = [self.results(family) for family in self.families]
+        with locked(self.out):
+            pass  # the folder exists and is writable
+        for family, results in zip(self.families, every, strict=True):
+            prepare([self.grid(family, method) for method in self.missing(family, results)])
+        return every
+
+    def results(self, family: Family, *, replace: bool | None = None) -> Results:
+        """A family's file; `replace` instead of the job's own."""
+        experiment = load(family.experiment, self.changes, added=family.added)
+        replace = self.replace if replace is None else replace
+        return Results(self.out, family, experiment, self.quick, replace, self.methods)
+
+    def grid(self, family: Family, method: str) -> Grid:
+        return Grid(family, method, self.changes, self.quick)
+
+    def missing(self, family: Family, results: Results) -> list[str]:
+        """The methods that the file does not have by the present rules."""
+        return [method for method in family.only(self.methods) if not results.up_to_date(method)]
+
+    def requests(self, threads: int, plan: Path | None, size: int | None, data: Path | None) -> list[TuneRequest]:
+        """One for each missing method, all prepared here. The plan and the size are those that the families come from."""
+        device = str(self.device)
+        return [
+            TuneRequest(
+                family.name, method, self.runs, self.out, device, threads, self.changes, plan, size, self.quick, data
+            )
+            for family, results in zip(self.families, self.prepare(), strict=True)
+            for method in self.missing(family, results)
+        ]
+
+    def tune(self, family: Family, results: Results, show: Callable[[str, str], object], deadline: float | None) -> None:
+        """Tunes the methods of a family one after another.
+
+        Args:
+            family: one of the job's.
+            results: its file, from `prepare`.
+            show: takes a method's name and a message about it.
+            deadline: by the monotonic clock; past it, `OutOfTime` is raised.
+        """
+        about = environment(self.device)
+        for method in family.only(self.methods):
+            messages = PointMessages(partial(show, method))
+            session = Session(Store(self.runs), self.device, messages, deadline, messages.begin)
+            tune(self.grid(family, method), session, results, about)
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """One method of one family, to be tuned in another process."""
+
+    kind: ClassVar[str] = "tune"
+    family: str
+    method: str
+    runs: Path
+    out: Path
+    device: str
+    threads: int = 1
+    changes: tuple[str, ...] = ()
+    plan: Path | None = None
+    """A user's plan; None is the lab's."""
+    size: int | None = None
+    """The window's side; None is the plan's."""
+    quick: bool = False
+    data: Path | None = None
+    """The folder of the data sets; None is the default one."""
+    minutes: float | None = None
+    """No point begins after so many minutes."""
 
     @property
-    def settings(self) -> tuple[str, ...]:
-        return (*self.changes, f"epochs={QUICK_EPOCHS}") if self.quick else self.changes
+    def name(self) -> str:
+        return f"{self.family}: {self.method}"
 
-    def commands(self, begun: Sequence[Results], threads: int, size: int | None, plan: Path | None) -> dict[str, list[str]]:
-        """Of every method of every family that is not whole, by name: the command that tunes it alone."""
-        said = [f"--device={self.device}", f"--threads={threads}", f"--runs={self.runs}", f"--out={self.out}"]
-        said += [f"--set={change}" for change in self.changes] + (["--quick"] if self.quick else [])
-        options = {"--size": size, "--plan": plan}
-        said += [f"{option}={value}" for option, value in options.items() if value is not None]
-        both = zip(self.families, begun, strict=True)
-        pairs = [(family.name, method) for family, results in both for method in _left(family, results, self)]
-        return {f"{family}: {method}": ["tune", family, f"--method={method}", *said] for family, method in pairs}
+    def to_json(self) -> dict[str, Any]:
+        return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        paths = {key: Path(values[key]) for key in ("runs", "out", "plan", "data") if values[key] is not None}
+        return cls(**{**values, **paths, "changes": tuple(values["changes"])})
 
-def begin(job: Job) -> list[Results]:
-    """Every family's file. What cannot work is told before anything is trained."""
-    every = [
-        Results(job.out, family, _experiment(family, job), job.quick, job.replace, job.methods) for family in job.families
-    ]
-    with alone(job.out):
-        pass  # it can be made, and written to
-    for family, results in zip(job.families, every, strict=True):
-        prepare(family, _left(family, results, job), job.settings, Workshop(Store(job.runs), job.device))
-    return every
-
-
-def show(job: Job, console: Console) -> None:
-    """What the files say of every family."""
-    for family in job.families:
-        results = Results(job.out, family, _experiment(family, job), job.quick, methods=job.methods)
-        finish(console, job.out, results, job.order)
-
-
-def carry_out(job: Job, console: Console) -> bool:
-    """False where the time was over before everything was done."""
-    deadline = None if job.minutes is None else time.monotonic() + 60 * job.minutes
-    for family, results in zip(job.families, begin(job), strict=True):
+    def carry_out(self, lines: Lines) -> int:
+        deadline = deadline_after(self.minutes)
+        use_process(self.threads, self.data)
+        (planned,) = chosen(load_plan(self.plan), self.family)
+        family = shrunk(planned, self.size, self.quick)
+        job = Job([family], (self.method,), self.changes, self.runs, self.out, torch.device(self.device), self.quick)
+        (results,) = job.prepare()
         try:
-            with telling(console, family.name) as tell:
-                aloud = Aloud(tell)
-                workshop = Workshop(Store(job.runs), job.device, aloud, deadline)
-                methods = family.only(job.methods)
-                tune(family, methods, job.settings, workshop, results, environment(job.device), aloud.doing)
+            job.tune(family, results, lambda method, text: lines.status(text), deadline)
         except OutOfTime:
-            return False
-        finally:
-            finish(Console(quiet=True) if BESIDE in os.environ else console, job.out, results, job.order)
-    return True
+            return TIME_OVER
+        return 0
 
 
-def _left(family: Family, results: Results, job: Job) -> list[str]:
-    """The methods asked for that the file does not have whole."""
-    return [method for method in family.only(job.methods) if not results.whole(method)]
-
-
-def _experiment(family: Family, job: Job) -> Experiment:
-    return catalog.load(family.experiment, job.changes, added=family.added)
+def deadline_after(minutes: float | None) -> float | None:
+    """By the monotonic clock; None is no limit."""
+    return None if minutes is None else time.monotonic() + 60 * minutes

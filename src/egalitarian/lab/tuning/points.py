@@ -1,59 +1,124 @@
-"""What became of one seed, read from its records, and what the seeds of a point come to."""
+"""Points of a grid: the settings and runs of each, the results of its seeds, and what a file already knows of them."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
-from egalitarian.lab.runs.store import Record
-from egalitarian.lab.tuning.window import Place
+from egalitarian.lab.config import Experiment, Method, Run, SpecError, load
+from egalitarian.lab.runs import Outcome
+from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Axis, Family
+
+Position = tuple[int, int | None]
+"""Powers of the learning rate's and of the decay's factor, from the centre; None is no decay at all."""
+NO_SPECTRA = {"measure.spectra": "snapshots"}
+"""Nothing reads the spectra of a point, and on a GPU they take most of an epoch's time."""
+
+
+def grid_value(centre: float, factor: float, power: int | None) -> float:
+    """The value of a setting at a position of its axis, to three digits; 0 for None."""
+    if power is None:
+        return 0.0
+    return centre if power == 0 else float(f"{centre * factor**power:.3g}")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One seed within its budget."""
+class Grid:
+    """The experiments and runs at all positions of one method's grid."""
+
+    family: Family
+    method: str
+    changes: Sequence[str] = ()
+    """What a user changed for all methods, as `--set` takes it."""
+    quick: bool = False
+
+    def settings(self, position: Position) -> tuple[float, float]:
+        """Learning rate and decay."""
+        tuned, family = self.family.methods[self.method], self.family
+        lr = grid_value(tuned.lr.centre, family.lr_factor, position[0])
+        return lr, grid_value(tuned.decay.centre, family.decay_factor, position[1])
+
+    def values(self, lr: float, decay: float) -> dict[str, float]:
+        """Both settings, and those that keep their ratio to them, by dotted key."""
+        tuned = self.family.methods[self.method]
+        pairs = [pair for axis, number in ((tuned.lr, lr), (tuned.decay, decay)) for pair in self._scaled(axis, number)]
+        return {f"methods.{self.method}.{key}": value for key, value in pairs}
+
+    def experiment(self, lr: float, decay: float, *, validation: bool) -> Experiment:
+        """The family's experiment with these settings; with `validation`, a share of the test points is held out."""
+        held_out = {"training.validation": self.family.validation} if validation and self.family.validation else {}
+        return self._load({**NO_SPECTRA, **held_out, **self.values(lr, decay)})
+
+    def tuning_runs(self, lr: float, decay: float) -> list[Run]:
+        experiment = self.experiment(lr, decay, validation=True)
+        return [Run(experiment, self.method, seed) for seed in self.family.tuning_seeds]
+
+    def fresh_runs(self, lr: float, decay: float) -> list[Run]:
+        experiment = self.experiment(lr, decay, validation=False)
+        return [Run(experiment, self.method, seed) for seed in self.family.fresh_seeds]
+
+    @cached_property
+    def untuned(self) -> Method:
+        """The method with the experiment's own settings."""
+        return self._load({}).method(self.method)
+
+    def _load(self, values: Mapping[str, Any]) -> Experiment:
+        quick = {"epochs": QUICK_EPOCHS} if self.quick else {}
+        family = self.family
+        return load(family.experiment, self.changes, added=family.added, values={**quick, **values})
+
+    def _scaled(self, axis: Axis, number: float) -> Iterator[tuple[str, float]]:
+        yield axis.key, number
+        for key in axis.scales:
+            own: Any = self.untuned
+            for part in key.split("."):
+                own = getattr(own, part, None)
+            if not isinstance(own, float):
+                raise SpecError(f"scales must name numbers that the method has, got {key!r}; for example optim.lr")
+            yield key, float(f"{own * number / axis.centre:.3g}")
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What a tuned file stores of one seed: its outcome within a budget of epochs."""
 
     seed: int
     id: str
-    """Of its run."""
+    """The id of its run."""
     epochs: int
-    """Trained, at most the budget."""
+    """Epochs that were trained, at most the budget."""
     crossed: int | None
-    """The first epoch, from 0, whose accuracy is past the threshold."""
+    """The first epoch, counted from 0, whose accuracy exceeds the threshold."""
     accuracy: float
     """After the last of these epochs."""
     mean_train_accuracy: float
-    """Over the budget; epochs that a diverged seed does not have count as 0."""
+    """Over these epochs. A diverged seed has it over the budget: the epochs that it lacks count as 0."""
     diverged: bool
 
     @staticmethod
-    def of(seed: int, run: str, records: Iterable[Record], reads: str, threshold: float, budget: int) -> Outcome:
-        """`reads` is the accuracy that counts; what lies beyond the budget does not."""
-        within = [record for record in records if "snapshot" not in record and record["epoch"] < budget]
-        passed = (record["epoch"] for record in within if (record[reads] or 0.0) > threshold)
-        learnt = sum(record["train_accuracy"] or 0.0 for record in within)
-        crossed = next(passed, None)
-        last = within[-1] if within else {reads: 0.0, "train_loss": None}
-        diverged = last["train_loss"] is None or not math.isfinite(last["train_loss"])
-        whole = budget if diverged or not within else len(within)
-        return Outcome(seed, run, len(within), crossed, float(last[reads] or 0.0), learnt / whole, diverged)
+    def of(seed: int, run_id: str, outcome: Outcome, budget: int) -> SeedResult:
+        """`outcome` must be of the epochs within the budget."""
+        epochs = budget if outcome.diverged or not outcome.epochs else outcome.epochs
+        mean = outcome.total_train_accuracy / epochs
+        return SeedResult(seed, run_id, outcome.epochs, outcome.crossed, outcome.accuracy or 0.0, mean, outcome.diverged)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One learning rate and one decay, and what became of the tuning seeds there."""
+    """One learning rate and one decay, with the results of the tuning seeds."""
 
-    place: Place
+    position: Position
     lr: float
     decay: float
     budget: int
-    seeds: tuple[Outcome, ...]
+    seeds: tuple[SeedResult, ...]
 
     @property
     def median(self) -> float:
@@ -62,7 +127,7 @@ class Point:
 
     @property
     def failed(self) -> int:
-        """Seeds that did not pass."""
+        """The number of seeds that did not pass."""
         return sum(seed.crossed is None for seed in self.seeds)
 
     @property
@@ -74,44 +139,47 @@ class Point:
         return statistics.fmean(seed.accuracy for seed in self.seeds)
 
     def rank(self, score: str) -> tuple[float, ...]:
-        """Smaller is better: fewer failures, then a smaller median, then fewer epochs, then a higher accuracy at last."""
+        """Smaller is better: fewer failures, then a smaller median, then fewer epochs, then a higher final accuracy."""
         if score == "train-accuracy":
             return (-self.mean_train_accuracy,)
         passed = [seed.crossed for seed in self.seeds if seed.crossed is not None]
         return self.failed, self.median, statistics.fmean(passed) if passed else math.inf, -self.accuracy
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         median = None if math.isinf(self.median) else self.median
         scores = {"median": median, "accuracy": self.accuracy, "mean_train_accuracy": self.mean_train_accuracy}
-        settings = {"place": list(self.place), "lr": self.lr, "decay": self.decay, "budget": self.budget}
-        return {**settings, **scores, "seeds": [seed.plain() for seed in self.seeds]}
+        settings = {"place": list(self.position), "lr": self.lr, "decay": self.decay, "budget": self.budget}
+        return {**settings, **scores, "seeds": [seed.to_json() for seed in self.seeds]}
 
 
 class Known:
-    """What an earlier table says of seeds, so that they need not be trained again, wherever their runs are."""
+    """The results that a file's entry has, by run ids. They are not trained again, even if their runs are not here."""
 
     def __init__(self, entry: Mapping[str, Any] | None = None) -> None:
         entry = entry or {}
-        self._points = {point_ids(point): point for what in ("points", "further") for point in entry.get(what, ())}
+        self._points = {point_ids(point): point for part in ("points", "further") for point in entry.get(part, ())}
         self._fresh: Sequence[Mapping[str, Any]] = entry.get("fresh", ())
 
-    def point(self, ids: Sequence[str], budget: int, most: int) -> tuple[int, tuple[Outcome, ...]] | None:
-        """Of the runs with these ids, and the budget it was said for: this one or a longer, up to `most`, or any where all
-        passed within this."""
+    def point(self, ids: Sequence[str], budget: int, most: int) -> tuple[int, tuple[SeedResult, ...]] | None:
+        """The budget and the results of the runs with these ids, or None where they do not answer the question.
+
+        They do if all seeds passed within `budget`, or if their own budget is between `budget` and `most`.
+        """
         found = self._points.get(tuple(ids))
         if found is None:
             return None
         passed = all(seed["crossed"] is not None and seed["crossed"] < budget for seed in found["seeds"])
         if not passed and not budget <= found["budget"] <= most:
             return None
-        return budget if passed else found["budget"], _outcomes(found["seeds"])
+        return budget if passed else found["budget"], _seed_results(found["seeds"])
 
-    def fresh(self, ids: Sequence[str]) -> tuple[Outcome, ...] | None:
-        return _outcomes(self._fresh) if self._fresh and _ids(self._fresh) == tuple(ids) else None
+    def fresh(self, ids: Sequence[str]) -> tuple[SeedResult, ...] | None:
+        """The results of the fresh seeds, if they are of the runs with these ids."""
+        return _seed_results(self._fresh) if self._fresh and _ids(self._fresh) == tuple(ids) else None
 
 
 def point_ids(point: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of a point's runs: which point it is, whatever the plan calls it."""
+    """The ids of a stored point's runs. They identify the point in every version of a plan."""
     return _ids(point["seeds"])
 
 
@@ -119,5 +187,5 @@ def _ids(seeds: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(seed["id"] for seed in seeds)
 
 
-def _outcomes(seeds: Iterable[Mapping[str, Any]]) -> tuple[Outcome, ...]:
-    return tuple(Outcome(**seed) for seed in seeds)
+def _seed_results(seeds: Iterable[Mapping[str, Any]]) -> tuple[SeedResult, ...]:
+    return tuple(SeedResult(**seed) for seed in seeds)

@@ -1,31 +1,35 @@
-"""What is known of a family's methods: a file that never loses any of it, of one experiment and one set of rules."""
+"""A family's results file: one entry per method, all of one experiment and one set of rules. Nothing in it gets lost."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from egalitarian.lab.config import renamed
-from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.tuning.files import alone, apart, read_results, write
-from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.points import point_ids
-from egalitarian.lab.tuning.trials import tuning_runs
+from filelock import FileLock
 
-SAME = ("family", "experiment", "changes", "score", "threshold", "quick")
-"""What a file's methods share."""
-FAR = ("size", "moves")
-"""Rules for how far a search goes: a file's methods may differ in them."""
+from egalitarian.lab.config import Experiment, SpecError, current_change, current_experiment, current_method, current_title
+from egalitarian.lab.runs import write_atomically
+from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
+from egalitarian.lab.tuning.points import Grid, SeedResult, point_ids
+
+SHARED = ("family", "experiment", "changes", "score", "threshold", "quick")
+"""Fields that hold for all entries of a file."""
+REACH = ("size", "moves")
+"""Rules for how far a search goes: the entries of a file may differ in them."""
 RANK = "failures, then the median"
-"""How points are ranked (`Point.rank`); a file says so, since it once was otherwise."""
+"""The order of points by `Point.rank`. A file names it, since older files have another one."""
+LOCK = "tuned.lock"
 
 
 class Results:
-    """One family's file. Its methods are of one experiment and one set of rules; a fuller one is only replaced when that is
-    asked for, and then once there is something whole to take its place."""
+    """One family's file, which several processes may write.
+
+    A fuller entry is replaced only with `replace`, and then once the new one is complete.
+    """
 
     def __init__(
         self,
@@ -51,53 +55,56 @@ class Results:
             "changes": list(experiment.changes),
             "quick": quick,
         }
-        self.path = folder / f"tuned-{family.name}{apart(self._about)}.json"
+        self.path = folder / f"tuned-{family.name}{file_suffix(self._about)}.json"
         self._kept: set[str] = set()
-        self._booked: dict[str, float] = {}
-        """Seconds of each method that are in the file already."""
+        self._written_seconds: dict[str, float] = {}
+        """By method: this process's seconds that are in the file."""
         self._ids: dict[tuple[str, float, float], list[str]] = {}
-        self.taken, self.seconds = 0, 0.0
-        """Points that the file knew, and seconds of training, since then."""
+        self.reused, self.seconds = 0, 0.0
+        """Points that this process took from the file, and its seconds of training."""
         self.methods = self._read()
 
     @property
     def complete(self) -> bool:
-        """Whether every method of the family has been measured on its fresh seeds, and none is to be replaced yet."""
+        """Whether every method of the family has results of its fresh seeds, and no entry waits to be replaced."""
         return not self._replaced and all(
             self.methods.get(name, {}).get("complete", False) for name in self._family.methods
         )
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to be found of the methods that were asked for."""
-        return all(self.whole(method) for method in self._asked)
+        """Whether the file has all results of the methods that were asked for."""
+        return all(self.up_to_date(method) for method in self._asked)
 
     @property
     def kept(self) -> list[str]:
-        """Methods of which the file has a whole one while another is under way, or more points than were found now."""
+        """Methods whose entry in the file is complete or has more points than this process's, and was kept."""
         return sorted(self._kept)
 
-    def known(self, method: str) -> dict[str, Any] | None:
-        """What the file says of a method."""
+    def entry(self, method: str) -> dict[str, Any] | None:
+        """The entry to resume from."""
         found: dict[str, Any] | None = None if method in self._replaced else self.methods.get(method)
         return found
 
-    def whole(self, method: str) -> bool:
-        """Whether the file has all of it that there is to be found by the rules of now."""
-        entry = self.known(method)
+    def up_to_date(self, method: str) -> bool:
+        """Whether the file has a complete entry of the method by the present rules."""
+        entry = self.entry(method)
         if entry is None or not entry["complete"]:
             return False
         rules, title = rules_of(self._family)["rules"], self._family.methods[method].title
         return bool(entry["rules"] == rules and entry["title"] == title)
 
     def put(self, method: str, entry: dict[str, Any], seconds: float = 0.0) -> None:
-        """Writes it down, unless the file has more of it; the seconds that this process has spent on it in any case.
+        """Writes an entry, unless the file has a fuller one. The seconds of this process are added in any case.
 
-        Another process may be at other methods.
+        Args:
+            method: its name.
+            entry: all that is known of it.
+            seconds: of training by this process so far, those of earlier calls included.
         """
         self._kept.discard(method)
-        with alone(self.path.parent):
-            self.methods = self._read()
+        with locked(self.path.parent):
+            self.methods = self._read()  # another process may have written other methods
             earlier = self.methods.get(method)
             if earlier is None and not entry["points"] and not entry["complete"]:
                 return
@@ -108,18 +115,16 @@ class Results:
             else:
                 self._replaced.discard(method)
                 kept = entry
-                if earlier is not None and lasting(entry) == lasting(earlier):
-                    kept = {**entry, "environment": earlier["environment"]}  # nothing was found here
-            spent = self._with_seconds(
-                (earlier or {}).get("spent", {}), method, where_and_when(entry["environment"]), seconds
-            )
+                if earlier is not None and findings(entry) == findings(earlier):
+                    kept = {**entry, "environment": earlier["environment"]}  # nothing was trained here
+            spent = self._with_seconds((earlier or {}).get("spent", {}), method, hardware_and_day(entry), seconds)
             if kept is earlier and spent == earlier["spent"]:
                 return
             self._write(method, {**kept, "spent": spent})
 
     def _with_seconds(self, spent: Mapping[str, float], method: str, here: str, seconds: float) -> dict[str, float]:
-        """What is spent, with those of this process that are not in it yet."""
-        new, self._booked[method] = seconds - self._booked.get(method, 0.0), seconds
+        """The seconds in the file, with those of this process that are not in it."""
+        new, self._written_seconds[method] = seconds - self._written_seconds.get(method, 0.0), seconds
         return {**spent, here: round(spent.get(here, 0.0) + new, 3)} if new or not spent else dict(spent)
 
     def _write(self, method: str, entry: dict[str, Any]) -> None:
@@ -127,81 +132,87 @@ class Results:
         order = [name for name in self._family.methods if name in self.methods]
         order += [name for name in self.methods if name not in order]
         methods = {name: self.methods[name] for name in order}
-        write(self.path, json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n")
+        text = json.dumps({**self._about, "complete": self.complete, "methods": methods}, indent=1) + "\n"
+        with writable(self.path):
+            write_atomically(self.path, text)
 
     def _read(self) -> dict[str, Any]:
-        """What the file has, all of it of the experiment and the rules of now but what is to be replaced."""
+        """The file's entries. All but those to be replaced must be of the present experiment and rules."""
         if not self.path.exists():
             return {}
-        found = self._as_now(read_results(self.path))
+        found = self._in_new_names(read_results(self.path))
         methods = dict(found["methods"])
         staying = [name for name in methods if name not in self._replaced]
-        for what in SAME if staying else ():
-            if found[what] != self._about[what]:
-                self._refuse(what, self._about[what], found[what], staying[0])
+        for field in SHARED if staying else ():
+            if found[field] != self._about[field]:
+                self._refuse(field, self._about[field], found[field], staying[0])
         for name in staying:
             self._check(name, methods[name])
         return methods
 
-    def _as_now(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """What an older version wrote, under the new names."""
+    def _in_new_names(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """An older version's file in the present names."""
         known = self._family.methods
-        methods = {renamed.now(name, renamed.METHODS, known): entry for name, entry in found["methods"].items()}
+        methods = {current_method(name, known): entry for name, entry in found["methods"].items()}
         return {
             **found,
-            "experiment": renamed.EXPERIMENTS.get(found["experiment"], found["experiment"]),
-            "changes": [renamed.change_now(change, known) for change in found["changes"]],
-            "methods": {name: self._entry_now(name, entry) for name, entry in methods.items()},
+            "experiment": current_experiment(found["experiment"]),
+            "changes": [current_change(change, known) for change in found["changes"]],
+            "methods": {name: self._entry_in_new_names(name, entry) for name, entry in methods.items()},
         }
 
-    def _entry_now(self, method: str, entry: dict[str, Any]) -> dict[str, Any]:
+    def _entry_in_new_names(self, method: str, entry: dict[str, Any]) -> dict[str, Any]:
         if method not in self._family.methods:
             return entry
-        title = renamed.title_now(entry["title"])
+        title = current_title(entry["title"])
         if title == self._family.methods[method].title:
             entry = {**entry, "title": title}
         if entry["best"] is not None and "changes" in entry["best"]:
-            changes = [renamed.change_now(change, self._family.methods) for change in entry["best"]["changes"]]
+            changes = [current_change(change, self._family.methods) for change in entry["best"]["changes"]]
             entry = {**entry, "best": {**entry["best"], "changes": changes}}
         return entry
 
     def _check(self, method: str, entry: Mapping[str, Any]) -> None:
-        """That a method was tuned by the rules of now, how far a search goes apart, and by the runs of now."""
-        for what, now in rules_of(self._family).items():
-            then = entry.get(what)
+        """Refuses an entry of other rules, except for the reach of its search, or of other runs."""
+        for part, now in rules_of(self._family).items():
+            then = entry.get(part)
             if isinstance(now, dict) and isinstance(then, dict):
-                rule = next((rule for rule in now if rule not in FAR and then.get(rule) != now[rule]), None)
+                rule = next((rule for rule in now if rule not in REACH and then.get(rule) != now[rule]), None)
                 if rule is not None:
                     self._refuse(f"{method}'s {rule}", now[rule], then.get(rule), method)
             elif then != now:
-                self._refuse(f"{method}'s {what}", now, then, method)
+                self._refuse(f"{method}'s {part}", now, then, method)
         if method not in self._family.methods or not entry["points"]:
             return
         best, epochs = entry["best"], self._about["budgets"][method]
         if best is not None and best["budget"] != epochs:
             self._refuse(f"{method}'s epochs", epochs, best["budget"], method)
         point = entry["points"][0]
-        now = self._runs(method, point["lr"], point["decay"])
+        now = self._run_ids(method, point["lr"], point["decay"])
         then = [seed["id"] for seed in point["seeds"]]
         if then != now:
             where = f"at lr {point['lr']:g} and decay {point['decay']:g}"
             self._refuse(f"{method}'s runs {where}, as the experiment is now:", now, then, method)
 
-    def _runs(self, method: str, lr: float, decay: float) -> list[str]:
-        """The ids of a point's."""
-        place = (method, lr, decay)
-        if place not in self._ids:
-            self._ids[place] = [run.id for run in tuning_runs(self._family, method, self._changes, lr, decay)]
-        return self._ids[place]
+    def _run_ids(self, method: str, lr: float, decay: float) -> list[str]:
+        key = (method, lr, decay)
+        if key not in self._ids:
+            self._ids[key] = [run.id for run in Grid(self._family, method, self._changes).tuning_runs(lr, decay)]
+        return self._ids[key]
 
-    def _refuse(self, what: str, now: object, then: object, method: str) -> NoReturn:
-        way = f"name another --out, or overwrite the entry with --replace --method {method}"
-        raise SpecError(f"{self.path} must have {what} {now!r}, got {then!r}; {way}")
+    def _refuse(self, field: str, now: object, then: object, method: str) -> NoReturn:
+        hint = f"name another --out, or overwrite the entry with --replace --method {method}"
+        raise SpecError(f"{self.path} must have {field} {now!r}, got {then!r}; {hint}")
+
+
+def file_suffix(about: Mapping[str, Any]) -> str:
+    """The end of a file's name: quick or changed results never overwrite those of the plan."""
+    return ("-changed" if about["changes"] else "") + ("-quick" if about["quick"] else "")
 
 
 def rules_of(family: Family) -> dict[str, Any]:
-    """All that methods must share to be compared."""
-    rules = (*FAR, "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
+    """The rules that entries must share to be compared."""
+    rules = (*REACH, "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
     return {
         "rules": {**{rule: getattr(family, rule) for rule in rules}, "rank": RANK},
         "tuning_seeds": list(family.tuning_seeds),
@@ -209,26 +220,101 @@ def rules_of(family: Family) -> dict[str, Any]:
     }
 
 
-def lasting(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """All that was found: not what it is called, how far the search may go, and where, when and how long it was trained."""
-    rules = {key: value for key, value in entry["rules"].items() if key not in FAR}
+def findings(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry without its title, the reach of its search, and where, when and how long it was trained."""
+    rules = {key: value for key, value in entry["rules"].items() if key not in REACH}
     found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment", "further")}
     return {**found, "rules": rules}
 
 
 def with_further(entry: dict[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A method with what a search has tried that goes further and is not at its end; itself where nothing is new."""
+    """An entry with new points of an unfinished search that reaches further; the same entry if none is new."""
     known = {point_ids(point): point["budget"] for point in (*entry["points"], *entry.get("further", ()))}
     new = [point for point in points if known.get(point_ids(point), 0) < point["budget"]]
     return {**entry, "further": [*entry.get("further", ()), *new]} if new else entry
 
 
-def where_and_when(environment: Mapping[str, Any]) -> str:
-    """Hardware and day."""
+def hardware_and_day(entry: Mapping[str, Any]) -> str:
+    environment = entry["environment"]
     return f"{environment['hardware']}, {environment['when'][:10]}"
 
 
 def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Of what is known of a method: whether it was measured, trained seeds of its points, fresh seeds."""
+    """Orders entries: complete or not, then trained seeds of its points, then fresh seeds."""
     tried = sum(len(point["seeds"]) for point in entry["points"])
     return bool(entry["complete"]), tried, len(entry["fresh"])
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """A results file, with every field that is read later present and of its type."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        _check_type(found, str, "family", "experiment", "title", "plain", "score")
+        _check_type(found, bool, "complete", "quick")
+        _check_type(found, list, "changes")
+        _check_type(found, float, "threshold")
+        _check_type(found, dict, "methods")
+        for entry in found["methods"].values():
+            _check_entry(entry)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise SpecError(
+            f"{path} must be as `egalitarian tune` wrote it, got {type(error).__name__}: {error}; move it away"
+        ) from None
+    return dict(found)
+
+
+def _check_entry(entry: Mapping[str, Any]) -> None:
+    _check_type(entry, str, "title")
+    _check_type(entry, bool, "inside", "complete")
+    _check_type(entry, list, "windows", "points", "fresh", "tuning_seeds", "fresh_seeds")
+    _check_type(entry, dict, "rules", "environment", "spent")
+    _check_type(entry["rules"], float, "size", "validation", "lr_factor", "decay_factor")
+    _check_type(entry["rules"], bool, "no_decay")
+    _check_type(entry["environment"], str, "hardware", "when")
+    _check_type(entry["spent"], float, *entry["spent"])
+    if min(entry["spent"].values(), default=0.0) < 0:
+        raise ValueError(f"spent {entry['spent']!r}")
+    points = [*entry["points"], *entry.get("further", [])]
+    for point in points:
+        _check_type(point, float, "lr", "decay", "budget")
+        _check_type(point, list, "seeds")
+    for seed in (*entry["fresh"], *(seed for point in points for seed in point["seeds"])):
+        SeedResult(**seed)
+        _check_type(seed, float, "epochs", "accuracy", "mean_train_accuracy")
+        _check_type(seed, float, *(["crossed"] if seed["crossed"] is not None else []))
+    if entry["complete"] and not (entry["fresh"] and entry["best"]):
+        raise ValueError("complete without fresh seeds")
+    if entry["best"] is not None:
+        _check_type(entry["best"], float, "lr", "decay", "budget")
+        _check_type(entry["best"], bool, "passes")
+
+
+def _check_type(table: Mapping[str, Any], kind: type, *fields: str) -> None:
+    """`float` is any finite number."""
+    for field in fields:
+        value = table[field]
+        number = isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
+        if not (number if kind is float else isinstance(value, kind)):
+            raise TypeError(f"{field} {value!r}")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes the folder, and keeps other processes that ask for the same lock out."""
+    with contextlib.ExitStack() as stack:
+        with writable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(folder / LOCK))
+        yield
+
+
+@contextlib.contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """An error of the file system names the path and another option."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SpecError(
+            f"{path} must be writable, got: {reason}; free some space, or name another folder with --out"
+        ) from error

@@ -1,20 +1,47 @@
-"""The table 'tuned fairly', from the families' JSON files: what was chosen, and how it did on fresh seeds."""
+"""The table 'tuned fairly', from the families' results files: the chosen points and the results of the fresh seeds."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from egalitarian.lab.analysis.counts import NOTHING, Count, ratio, times
-from egalitarian.lab.analysis.statistics import median_and_range, quantile
+from egalitarian.lab.analysis import NOTHING, Count, median_and_range, quantile, ratio, times
+from egalitarian.lab.config import SpecError, current_title
+from egalitarian.lab.tuning.results import file_suffix, read_results
 
 Entry = Mapping[str, Any]
-HEAD = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")
+COLUMNS = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")
 
 
-class Row(NamedTuple):
-    """One method's line."""
+def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The results of every family in the folder, the plan's order first, and a message for each file that is damaged.
+
+    Args:
+        folder: the results files.
+        ending: of their names: "" for those of the plan, see `file_suffix`.
+        order: the plan's families.
+    """
+    found, messages = [], []
+    for path in sorted(folder.glob("tuned-*.json")):
+        try:
+            found.append(_in_new_titles(read_results(path)))
+        except SpecError as error:
+            messages.append(f"Left out of the table: {error}")
+    ranks = {name: rank for rank, name in enumerate(order)}
+    own = [each for each in found if file_suffix(each) == ending and each["methods"]]
+    return sorted(own, key=lambda each: ranks.get(each["family"], len(ranks))), messages
+
+
+def _in_new_titles(found: dict[str, Any]) -> dict[str, Any]:
+    """An older version's file with the present titles."""
+    methods = {name: {**entry, "title": current_title(entry["title"])} for name, entry in found["methods"].items()}
+    return {**found, "methods": methods}
+
+
+class TunedRow(NamedTuple):
+    """The cells of one method, in the order of `COLUMNS`."""
 
     method: str
     lr: str
@@ -26,25 +53,22 @@ class Row(NamedTuple):
     gain: str
 
 
-def rows(results: Mapping[str, Any]) -> list[Row]:
+def rows(results: Mapping[str, Any]) -> list[TunedRow]:
+    """One row for each method of a family's results."""
     plain = results["methods"].get(results["plain"])
     return [_row(entry, plain, results["score"]) for entry in results["methods"].values()]
 
 
-def _row(entry: Entry, plain: Entry | None, score: str) -> Row:
+def _row(entry: Entry, plain: Entry | None, score: str) -> TunedRow:
+    title = " ".join(entry["title"].split())  # a plan's title may have several lines
     best = entry["best"] or {"lr": None, "decay": None}
     lr, decay = (NOTHING if best[key] is None else f"{best[key]:g}" for key in ("lr", "decay"))
     moves = len(entry["windows"]) - 1
     tried = f"{len(entry['points'])}" + (f", {_counted(moves, 'move')}" if moves > 0 else "")
     if not entry["complete"]:
-        return Row(_line(entry["title"]), lr, decay, tried, "not yet known", "partial", NOTHING, NOTHING)
+        return TunedRow(title, lr, decay, tried, "not yet known", "partial", NOTHING, NOTHING)
     fresh, passed = _measured(entry, score), _passed(entry) if score == "epochs" else NOTHING
-    return Row(_line(entry["title"]), lr, decay, tried, _inside(entry, score), fresh, passed, _gain(entry, plain, score))
-
-
-def _line(title: str) -> str:
-    """A title in one line, whatever a plan has."""
-    return " ".join(title.split())
+    return TunedRow(title, lr, decay, tried, _inside(entry, score), fresh, passed, _gain(entry, plain, score))
 
 
 def _inside(entry: Entry, score: str) -> str:
@@ -62,7 +86,7 @@ def _passed(entry: Entry) -> str:
 
 
 def _seeds(entry: Entry) -> list[tuple[int | None, int]]:
-    """The epoch at which each passed, or None, and the epochs within which it did not: all, for one that diverged."""
+    """For each fresh seed the epoch that passed, or None, and the epochs that did not: the budget if it diverged."""
     budget = entry["best"]["budget"]
     return [(seed["crossed"], budget if seed["diverged"] else seed["epochs"]) for seed in entry["fresh"]]
 
@@ -75,26 +99,26 @@ def _measured(entry: Entry, score: str) -> str:
 
 
 def _gain(entry: Entry, plain: Entry | None, score: str) -> str:
-    """Epochs trained with the plain optimizer over the method's; or points of training accuracy more."""
+    """The plain optimizer's epochs over the method's, or the difference of training accuracies in points."""
     if plain is None or not plain["complete"]:
         return NOTHING
     if score == "train-accuracy":
         ours, theirs = (statistics.median(seed["mean_train_accuracy"] for seed in each["fresh"]) for each in (entry, plain))
         return f"{100 * (ours - theirs):+.1f} points"
     if any(seed["crossed"] is None for seed in plain["fresh"]):
-        return NOTHING  # half way between seeds that pass and seeds that do not is no place to measure from
+        return NOTHING  # a median over seeds that pass and seeds that do not is no baseline
     gain = ratio(_median(plain), _median(entry))
     return NOTHING if gain is None else times(gain)
 
 
 def _median(entry: Entry) -> Count:
-    """Epochs that were trained, through the one that passes: its number, counted from 0, is no measure of work."""
+    """Epochs trained, including the one that passes: one more than its number, which counts from 0."""
     passed = sorted(float(crossed + 1) for crossed, _ in _seeds(entry) if crossed is not None)
     return quantile(passed, sorted(float(bound) for crossed, bound in _seeds(entry) if crossed is None), 0.5)
 
 
 def about(results: Mapping[str, Any]) -> str:
-    """What must be known to read a family's lines."""
+    """The paragraph above a family's rows: experiment, rules, seeds, hardware."""
     entries = list(results["methods"].values())
     rules = entries[0]["rules"]
     sides = sorted({entry["rules"]["size"] for entry in entries})
@@ -107,9 +131,9 @@ def about(results: Mapping[str, Any]) -> str:
         chosen = "chosen by the mean training accuracy over the epochs"
         counted = "fresh seeds have their mean training accuracy over the epochs: median (range)"
     seeds = ", ".join(_how_many(entries, kind) for kind in ("tuning", "fresh"))
-    places = sorted({place for entry in entries for place in entry["spent"]})
-    taken = {place: sum(entry["spent"].get(place, 0.0) for entry in entries) for place in places}
-    where = "; ".join(f"{place}: {seconds / 60:.1f} minutes" for place, seconds in taken.items())
+    machines = sorted({machine for entry in entries for machine in entry["spent"]})
+    spent = {machine: sum(entry["spent"].get(machine, 0.0) for entry in entries) for machine in machines}
+    where = "; ".join(f"{machine}: {seconds / 60:.1f} minutes" for machine, seconds in spent.items())
     each = results.get("steps_per_epoch")
     epochs = f" An epoch is {_counted(each, 'step')}." if each else ""
     steps = f"steps of {rules['lr_factor']:g} in lr and {rules['decay_factor']:g} in decay"
@@ -121,29 +145,13 @@ def about(results: Mapping[str, Any]) -> str:
 
 
 def _without_adamw(results: Mapping[str, Any]) -> str:
-    """A search among plain optimizers that leaves out the usual one proves no gain."""
+    """A warning where the usual optimizer is missing: then there is no gain over a tuned optimizer to claim."""
     if results["score"] != "epochs" or any(method.startswith("adamw") for method in results["methods"]):
         return ""
     return " **AdamW was not searched here, so these gains are over a tuned SGD only** (docs/tuning.md)."
 
 
 def _how_many(entries: Sequence[Entry], kind: str) -> str:
-    """Seeds of a kind; several numbers where a file's methods are of several plans."""
+    """The number of seeds of a kind; several numbers where a file's entries are of several plans."""
     *few, most = sorted({len(entry[f"{kind}_seeds"]) for entry in entries})
     return "".join(f"{number} and " for number in few) + _counted(most, f"{kind} seed")
-
-
-def markdown(found: Iterable[Mapping[str, Any]]) -> str:
-    lines = [
-        "# Tuned fairly",
-        "",
-        "Rules, and what is equal: docs/tuning.md. Gains are over the tuned plain optimizer, where no seed of it fails. "
-        "Epochs count from 0. A gain is a ratio of epochs trained, each one more than its number. Inside: all neighbours "
-        "of the best point were tried.",
-    ]
-    for results in found:
-        partial = "" if results["complete"] else " (partial)"
-        lines += ["", f"## {results['title']}{partial}", "", about(results), ""]
-        lines += ["| " + " | ".join(HEAD) + " |", "|---" + "|---:" * 3 + "|---" + "|---:" * 3 + "|"]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(results)]
-    return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""One archive over HTTP, into a `.part` file that is gone on with after a break, from one source after the other.
+"""Downloads one archive over HTTP into a `.part` file, resumes after a break, and tries one source after the other.
 
-A source that is refused, cut or silent has its turn again, as long as turns bring bytes. One that has no such file or
-announces another size has not, nor has one that twice brought other bytes than the official ones. Where some of these had
-come before its turn, they may be another's fault: it begins anew at once, and is not blamed.
+A source that refuses, breaks off or is silent is retried as long as attempts bring new bytes. A source without the file, or
+with another size, is given up at once, and one that twice delivered wrong bytes is, too. If an attempt resumed bytes of an
+earlier one, these may be the wrong ones: the source then starts from the beginning, and the failure does not count.
 """
 
 from __future__ import annotations
@@ -18,42 +18,46 @@ from typing import Protocol
 from urllib.error import HTTPError, URLError
 
 from egalitarian import __version__
-from egalitarian.lab.problems.datasets.files import Archive, DataError, inspect, write, writing
+from egalitarian.lab.problems.datasets.files import Archive, DataError, check_file, write, writing
 
-AT_ONCE = 1 << 18
-"""Bytes read at most before they are written and shown."""
-COME_AGAIN = (408, 425, 429)
-"""Refusals of the request that are not for good."""
+BLOCK = 1 << 18
+"""Bytes read at most before they are written and reported."""
+RETRY = (408, 425, 429)
+"""HTTP client errors that may pass."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for whom."""
+    """Timeouts and retries."""
 
     timeout: float = 30.0
-    """Seconds for an answer, and for each next byte."""
+    """Seconds without an answer or a further byte."""
     tries: int = 4
-    """How many in a row may bring nothing new."""
+    """Attempts in a row that may bring no new bytes."""
     pause: float = 1.0
-    """Seconds before a source is asked again, times how many there were."""
+    """Seconds before a retry, times the attempts in a row that brought nothing."""
 
 
-class Listener(Protocol):
-    """Who is told how a fetch goes."""
+class FetchListener(Protocol):
+    """Receives the progress of a fetch: bytes of an archive so far and in all, and notes in plain text."""
 
-    def has(self, name: str, size: int, whole: int) -> None: ...
-    def says(self, text: str) -> None: ...
-
-
-class Silent:
-    """Nobody."""
-
-    def has(self, name: str, size: int, whole: int) -> None: ...
-    def says(self, text: str) -> None: ...
+    def progress(self, name: str, size: int, whole: int) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
-class _TurnError(Exception):
-    """A turn of a source that did not end with the whole archive."""
+class SilentFetch:
+    """A listener that ignores everything."""
+
+    def progress(self, name: str, size: int, whole: int) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+class _AttemptError(Exception):
+    """An attempt that did not end with the whole archive.
+
+    `final`: another attempt at this source is pointless. `wrong`: the bytes are not the official ones. `alone`: all of them
+    came in this attempt.
+    """
 
     def __init__(self, reason: str, *, final: bool = False, wrong: bool = False, alone: bool = True) -> None:
         super().__init__(reason)
@@ -61,33 +65,35 @@ class _TurnError(Exception):
 
 
 def part_of(archive: Archive) -> Archive:
-    """The archive while it comes."""
+    """The archive while it is being downloaded."""
     return replace(archive, path=f"{archive.path}.part")
 
 
-def download(folder: Path, archive: Archive, listener: Listener, patience: Patience) -> Path:
-    """The whole archive, checked; what had come of it before is gone on with."""
+def download(folder: Path, archive: Archive, listener: FetchListener, patience: Patience) -> Path:
+    """The path of the whole archive, checked. An earlier partial download is resumed."""
     part = part_of(archive)
     path = folder / part.path
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     if _size(path) >= archive.size:
-        wrong = _wrong(folder, part)
+        wrong = _discard_wrong(folder, part)
         if not wrong:
             return path
-        listener.says(f"{path}: {wrong}")
-    sources, failures, doubts = deque(archive.urls), dict[str, str](), Counter[str]()
-    best, idle, mixtures = _size(path), 0, len(archive.urls)
+        listener.note(f"{path}: {wrong}")
+    sources, failures = deque(archive.urls), dict[str, str]()
+    doubts = Counter[str]()  # by source: how often all bytes were its own, and wrong
+    mixtures = len(archive.urls)  # how often wrong bytes of several attempts are forgiven
+    best, idle = _size(path), 0
     while sources and idle < patience.tries:
         url = sources.popleft()
         if url in failures:
             time.sleep(patience.pause * idle)
         try:
-            _turn(url, folder, part, listener, patience.timeout)
+            _attempt(url, folder, part, listener, patience.timeout)
             return path
-        except _TurnError as failure:
+        except _AttemptError as failure:
             failures[url] = str(failure)
-            listener.says(f"{url}: {failure}")
+            listener.note(f"{url}: {failure}")
             if failure.wrong and not failure.alone and mixtures:
                 mixtures -= 1
                 sources.appendleft(url)
@@ -100,69 +106,69 @@ def download(folder: Path, archive: Archive, listener: Listener, patience: Patie
     raise DataError(_gave_up(folder, archive, failures))
 
 
-def _turn(url: str, folder: Path, part: Archive, listener: Listener, timeout: float) -> None:
+def _attempt(url: str, folder: Path, part: Archive, listener: FetchListener, timeout: float) -> None:
     path = folder / part.path
     try:
-        began = _go_on(url, path, part, listener, timeout)
+        began = _receive(url, path, part, listener, timeout)
     except HTTPError as error:
         error.close()
-        final = 400 <= error.code < 500 and error.code not in COME_AGAIN
-        raise _TurnError(f"HTTP {error.code} {error.reason}", final=final) from error
+        final = 400 <= error.code < 500 and error.code not in RETRY
+        raise _AttemptError(f"HTTP {error.code} {error.reason}", final=final) from error
     except TimeoutError as error:
-        raise _TurnError(f"no data for {timeout:g} s") from error
+        raise _AttemptError(f"no data for {timeout:g} s") from error
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
-        raise _TurnError(str(reason) or type(reason).__name__) from error
+        raise _AttemptError(str(reason) or type(reason).__name__) from error
     if _size(path) < part.size:
-        raise _TurnError(f"the connection ended after {_size(path)} of {part.size} bytes")
-    wrong = _wrong(folder, part)
+        raise _AttemptError(f"the connection ended after {_size(path)} of {part.size} bytes")
+    wrong = _discard_wrong(folder, part)
     if wrong:
-        raise _TurnError(wrong, wrong=True, alone=not began)
+        raise _AttemptError(wrong, wrong=True, alone=not began)
 
 
-def _go_on(url: str, path: Path, part: Archive, listener: Listener, timeout: float) -> int:
-    """The byte that the answer began with."""
+def _receive(url: str, path: Path, part: Archive, listener: FetchListener, timeout: float) -> int:
+    """Appends the answer's bytes to the file, and returns the offset at which they began."""
     have = _size(path)
     headers = {"User-Agent": f"egalitarian/{__version__}"} | ({"Range": f"bytes={have}-"} if have else {})
-    listener.says(f"Resuming {url} at byte {have} of {part.size}" if have else f"Downloading {url}, {part.size} bytes")
+    listener.note(f"Resuming {url} at byte {have} of {part.size}" if have else f"Downloading {url}, {part.size} bytes")
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as response:
         size = began = _start(response, have, part)
         if size < have:
-            listener.says(f"{url} cannot resume; starting from the beginning")
+            listener.note(f"{url} cannot resume; starting from the beginning")
         with writing(path):
             file = path.open("ab", buffering=0)
         with file:
             if size < have:
                 file.truncate(size)
-            while size < part.size and (block := response.read1(min(AT_ONCE, part.size - size))):
+            while size < part.size and (block := response.read1(min(BLOCK, part.size - size))):
                 write(file, block, path)
                 size += len(block)
-                listener.has(path.stem, size, part.size)
+                listener.progress(path.stem, size, part.size)
     return began
 
 
 def _start(response: HTTPResponse, have: int, part: Archive) -> int:
-    """The byte that the answer begins with; an answer that is not about the archive has failed."""
+    """The offset at which the answer begins; an error if it is not about this archive."""
     if response.status == 206:
-        told = response.headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", told)
+        range_ = response.headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", range_)
         if match is None or int(match[1]) != have or match[2] not in ("*", str(part.size)):
-            raise _TurnError(f"it was asked for bytes {have}- of {part.size} and answered {told!r}", final=True)
+            raise _AttemptError(f"it was asked for bytes {have}- of {part.size} and answered {range_!r}", final=True)
         return have
     length = response.headers.get("Content-Length")
     if response.status != 200 or length not in (None, str(part.size)):
-        raise _TurnError(f"it has {length} bytes instead of {part.size} (HTTP {response.status})", final=True)
+        raise _AttemptError(f"it has {length} bytes instead of {part.size} (HTTP {response.status})", final=True)
     return 0
 
 
-def _wrong(folder: Path, part: Archive) -> str:
-    """What is wrong with a part that has all its bytes; then it is discarded."""
-    verdict = inspect(folder, part)
-    if verdict.state == "present":
+def _discard_wrong(folder: Path, part: Archive) -> str:
+    """How a complete part differs from the official file, after discarding it; empty if it does not."""
+    check = check_file(folder, part)
+    if check.state == "present":
         return ""
-    with writing(verdict.path):
-        verdict.path.unlink()
-    return f"{verdict.reason}; the download is discarded"
+    with writing(check.path):
+        check.path.unlink()
+    return f"{check.reason}; the download is discarded"
 
 
 def _size(path: Path) -> int:
@@ -170,10 +176,10 @@ def _size(path: Path) -> int:
 
 
 def _gave_up(folder: Path, archive: Archive, failures: dict[str, str]) -> str:
-    told = "; ".join(f"{url}: {reason}" for url, reason in failures.items())
-    come = _size(folder / part_of(archive).path)
-    kept = f" ({come} bytes are kept)" if come else ""
+    reasons = "; ".join(f"{url}: {reason}" for url, reason in failures.items())
+    received = _size(folder / part_of(archive).path)
+    kept = f" ({received} bytes are kept)" if received else ""
     return (
-        f"{folder / archive.path} must be downloaded completely, got: {told}{kept}; run the same command to try again, or "
-        f"download {archive.urls[0]} elsewhere, put it there and run the same command"
+        f"{folder / archive.path} must be downloaded completely, got: {reasons}{kept}; run the same command to try again, "
+        f"or download {archive.urls[0]} elsewhere, put it there and run the same command"
     )

@@ -1,4 +1,4 @@
-"""Files of a data set: where each belongs, and whether what lies there is the official one, byte for byte."""
+"""Files of the data sets: URLs, sizes and checksums of the official ones, and whether a file on disk is one of them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Literal
 
-State = Literal["present", "missing", "corrupt", "unreadable"]
+FileState = Literal["present", "missing", "corrupt", "unreadable"]
 
 
 class DataError(RuntimeError):
-    """A data file that cannot be used or got: what, the rule, what was found, the way out."""
+    """A data file that cannot be used or downloaded. The message gives the file, the rule, the finding and a remedy."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file as it is used."""
+    """A file of the data set, as it is read."""
 
     path: str
-    """Below the data folder; in a tar archive, the member's name."""
+    """Relative to the data folder; in a tar archive, the member's name."""
     size: int
     sha256: str
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file as it is published: one gzipped data file, or a tar of several."""
+    """A published file: one gzipped data file, or a tar of several."""
 
     path: str
-    """Below the data folder: where it is downloaded to, and looked for first."""
+    """Relative to the data folder: where it is downloaded to, and looked for first."""
     size: int
     sha256: str
     urls: tuple[str, ...]
@@ -52,7 +52,7 @@ class Dataset:
         return tuple(file for archive in self.archives for file in archive.files)
 
     def file(self, name: str) -> DataFile:
-        """By the last part of its path."""
+        """The file whose path ends in this name."""
         return next(file for file in self.files if Path(file.path).name == name)
 
     def archive_of(self, file: DataFile) -> Archive:
@@ -60,13 +60,13 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of looking at a file."""
+class FileCheck:
+    """Whether a file is present and valid."""
 
     path: Path
-    state: State
+    state: FileState
     reason: str = ""
-    """What is there instead of the official bytes."""
+    """How the file differs from the official one, or why it cannot be read."""
 
 
 def default_folder() -> Path:
@@ -78,74 +78,74 @@ def default_folder() -> Path:
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "egalitarian"
 
 
-def inspect(folder: Path, file: DataFile | Archive) -> Verdict:
-    """Whether a file is there and right. What was hashed once in this process is hashed again only if it changed."""
-    return _look(folder / file.path, file)[0]
+def check_file(folder: Path, file: DataFile | Archive) -> FileCheck:
+    """Whether a file is present and valid. A file is hashed once per process, and again only if it has changed."""
+    return _check(folder / file.path, file)[0]
 
 
 def contents(folder: Path, dataset: Dataset, file: DataFile) -> bytearray:
-    """The bytes of a file that is right; anything else is an error that says what to do."""
-    verdict, content = _look(folder / file.path, file, take=True)
-    if verdict.state != "present":
-        raise DataError(_refusal(verdict, folder, dataset, file))
+    """The bytes of a valid file; anything else is a `DataError` with a remedy."""
+    check, content = _check(folder / file.path, file, take=True)
+    if check.state != "present":
+        raise DataError(_refusal(check, folder, dataset, file))
     return content
 
 
-def _look(path: Path, file: DataFile | Archive, take: bool = False) -> tuple[Verdict, bytearray]:
-    """The verdict and, to take only what was judged, the content from the same handle."""
+def _check(path: Path, file: DataFile | Archive, take: bool = False) -> tuple[FileCheck, bytearray]:
+    """The check, and with `take` the content. Both use one handle, so that the bytes are those that were checked."""
     try:
         with path.open("rb") as handle:
-            verdict = _judged(path, handle, file)
+            check = _compare(path, handle, file)
             handle.seek(0)
-            return verdict, bytearray(handle.read()) if take and verdict.state == "present" else bytearray()
+            return check, bytearray(handle.read()) if take and check.state == "present" else bytearray()
     except FileNotFoundError:
-        return Verdict(path, "missing"), bytearray()
+        return FileCheck(path, "missing"), bytearray()
     except OSError as error:
-        return Verdict(path, "unreadable", error.strerror or str(error)), bytearray()
+        return FileCheck(path, "unreadable", error.strerror or str(error)), bytearray()
 
 
-def _refusal(verdict: Verdict, folder: Path, dataset: Dataset, file: DataFile) -> str:
+def _refusal(check: FileCheck, folder: Path, dataset: Dataset, file: DataFile) -> str:
     fetch = f"`egalitarian data --fetch {dataset.name} --data {shlex.quote(str(folder))}`"
-    if verdict.state == "missing":
+    if check.state == "missing":
         archive = dataset.archive_of(file)
         return (
-            f"{verdict.path} must exist for {dataset.title}, got no such file; {fetch} downloads it. Without a network: "
+            f"{check.path} must exist for {dataset.title}, got no such file; {fetch} downloads it. Without a network: "
             f"put {archive.urls[0]} at {folder / archive.path} and run the same. If you have the data elsewhere: name the "
             f"folder with --data or EGALITARIAN_DATA"
         )
-    if verdict.state == "corrupt":
+    if check.state == "corrupt":
         return (
-            f"{verdict.path} must be the official file of {dataset.title}, got {verdict.reason}; {fetch} renames it "
-            f"to {verdict.path.name}.corrupt and downloads the right one"
+            f"{check.path} must be the official file of {dataset.title}, got {check.reason}; {fetch} renames it "
+            f"to {check.path.name}.corrupt and downloads the right one"
         )
-    return f"{verdict.path} must be readable, got: {verdict.reason}; fix that, or name another folder with EGALITARIAN_DATA"
+    return f"{check.path} must be readable, got: {check.reason}; fix that, or name another folder with EGALITARIAN_DATA"
 
 
-def _judged(path: Path, handle: IO[bytes], file: DataFile | Archive) -> Verdict:
+def _compare(path: Path, handle: IO[bytes], file: DataFile | Archive) -> FileCheck:
     size = os.fstat(handle.fileno()).st_size
     if size != file.size:
-        return Verdict(path, "corrupt", f"{size} bytes instead of {file.size}")
+        return FileCheck(path, "corrupt", f"{size} bytes instead of {file.size}")
     digest = _digest(path, handle)
     if digest != file.sha256:
-        return Verdict(path, "corrupt", f"other bytes: SHA-256 {digest[:12]}... instead of {file.sha256[:12]}...")
-    return Verdict(path, "present")
+        return FileCheck(path, "corrupt", f"other bytes: SHA-256 {digest[:12]}... instead of {file.sha256[:12]}...")
+    return FileCheck(path, "present")
 
 
-_Look = tuple[str, int, int, int, int]
-_digests: dict[_Look, str] = {}
+_digests: dict[tuple[str, int, int, int, int], str] = {}
+"""By absolute path, size, times of modification and of change, and inode."""
 
 
 def _digest(path: Path, handle: IO[bytes]) -> str:
     stat = os.fstat(handle.fileno())
-    look = (str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-    if look not in _digests:
-        _digests[look] = hashlib.file_digest(handle, "sha256").hexdigest()  # type: ignore[arg-type]
-    return _digests[look]
+    key = (str(path.absolute()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    if key not in _digests:
+        _digests[key] = hashlib.file_digest(handle, "sha256").hexdigest()  # type: ignore[arg-type]
+    return _digests[key]
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A full disk or a folder without permission: nothing to do with the network, and told at once."""
+    """Turns a full disk or a missing permission into a `DataError` at once; the network is not to blame."""
     try:
         yield
     except OSError as error:
@@ -156,8 +156,81 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write(file: FileIO, block: bytes, path: Path) -> None:
-    """All of it, at once: a buffer would find the disk full when it is too late to say so."""
+    """Writes the whole block without a buffer, which would report a full disk too late."""
     rest = memoryview(block)
     with writing(path):
         while rest:
             rest = rest[file.write(rest) :]
+
+
+MNIST_SOURCES = ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist")
+CIFAR_SOURCES = ("https://www.cs.toronto.edu/~kriz",)
+
+
+def _gzipped(name: str, size: int, sha256: str, unzipped_size: int, unzipped_sha256: str) -> Archive:
+    path = f"MNIST/raw/{name}"
+    urls = tuple(f"{source}/{name}.gz" for source in MNIST_SOURCES)
+    return Archive(f"{path}.gz", size, sha256, urls, (DataFile(path, unzipped_size, unzipped_sha256),))
+
+
+def _batch(name: str, sha256: str) -> DataFile:
+    return DataFile(f"cifar-10-batches-bin/{name}.bin", 30_730_000, sha256)
+
+
+MNIST = Dataset(
+    "mnist",
+    "MNIST",
+    (
+        _gzipped(
+            "train-images-idx3-ubyte",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            47_040_016,
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        ),
+        _gzipped(
+            "train-labels-idx1-ubyte",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            60_008,
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        ),
+        _gzipped(
+            "t10k-images-idx3-ubyte",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            7_840_016,
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        ),
+        _gzipped(
+            "t10k-labels-idx1-ubyte",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            10_008,
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+    ),
+)
+
+CIFAR_10 = Dataset(
+    "cifar-10",
+    "CIFAR-10",
+    (
+        Archive(
+            "cifar-10-binary.tar.gz",
+            170_052_171,
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            tuple(f"{source}/cifar-10-binary.tar.gz" for source in CIFAR_SOURCES),
+            (
+                _batch("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+                _batch("data_batch_2", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+                _batch("data_batch_3", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+                _batch("data_batch_4", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+                _batch("data_batch_5", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+                _batch("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+            ),
+        ),
+    ),
+)
+
+DATASETS = {dataset.name: dataset for dataset in (MNIST, CIFAR_10)}

@@ -1,1 +1,42 @@
-"""A room."""
+"""Figures: numbers from analysis and theory in, matplotlib figures out. One file for each kind.
+
+`FIGURES` has the function and the caption of each kind of a report's figures. The style is for other rooms, too.
+"""
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.figure import Figure
+
+from egalitarian.lab.analysis import Gathered
+from egalitarian.lab.config import Experiment
+from egalitarian.lab.report.figures import curves, distances, shuffles, spectra, trajectories
+from egalitarian.lab.report.figures.lines import literal, mark
+from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, look, save, slim, styled
+from egalitarian.lab.report.figures.toy import draw_clouds, draw_equal_curves, draw_plateaus, draw_shift_curves
+
+Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
+FIGURES: dict[str, tuple[Draw, str]] = {
+    "curves": (curves.draw_curves, curves.CURVES),
+    "learning": (curves.draw_learning, curves.LEARNING),
+    "shuffles": (shuffles.draw_shuffles, shuffles.CAPTION),
+    "spectra": (spectra.draw_spectra, spectra.CAPTION),
+    "distances": (distances.draw_distances, distances.CAPTION),
+    "trajectories": (trajectories.draw_trajectories, trajectories.CAPTION),
+}
+
+__all__ = [
+    "CYCLE",
+    "FIGURES",
+    "OKABE_ITO",
+    "WIDTH",
+    "draw_clouds",
+    "draw_equal_curves",
+    "draw_plateaus",
+    "draw_shift_curves",
+    "literal",
+    "look",
+    "mark",
+    "save",
+    "slim",
+    "styled",
+]

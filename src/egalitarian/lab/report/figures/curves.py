@@ -1,86 +1,98 @@
-"""Accuracy against epochs: one panel per experiment, one colour per method, seeds as a band, log epochs."""
+"""Accuracy against epochs, and accuracy and loss against steps: one colour per method, seeds as a band."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from egalitarian.lab.analysis.gather import Gathered
-from egalitarian.lab.analysis.statistics import estimate
-from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.analysis import Gathered, band, estimate, rest_of_full_run
+from egalitarian.lab.config import Experiment
 from egalitarian.lab.report.figures.lines import (
-    band,
+    add_legend,
+    add_remarks,
+    count_passed,
     draw_band,
-    labels,
-    legend,
-    look,
+    list_missing,
     mark,
-    missing,
     new_figure,
     note,
     panel_title,
-    present,
-    say_below,
+    titles_of,
 )
-from egalitarian.lab.report.figures.style import styled
+from egalitarian.lab.report.figures.style import look, styled
 
 MANY = 8
-"""Methods beyond which only test accuracy is drawn, where no accuracy is waited for."""
-CAPTION = (
+"""Methods in a panel, beyond which training accuracy is left out if there is no threshold."""
+CURVES = (
     "Test accuracy is solid, training accuracy dashed; with many methods only test accuracy is drawn. Lines are medians "
     "over seeds, bands the middle half of the seeds. A seed stops soon after it passes the threshold (dotted) and keeps "
     "its last value from then on. A line ends when half of the seeds have stopped. The mark is the median epoch of "
     "passing; without a threshold, it is the end of the line. The axis counts epochs from 1. Where not all seeds of a "
     "method pass, the panel says how many do."
 )
+LEARNING = (
+    "Test is solid, training dashed. Lines are medians over seeds; the band is the middle half of the seeds, for test. A "
+    "seed stops soon after it passes the threshold (dotted) and keeps its last accuracy from then on. A line ends when "
+    "half of the seeds have stopped. From there on a thin line is the test of one full-length run, where there is one. "
+    "The mark is the median of the steps at which seeds pass. The baseline with the other methods' weight decay is ours."
+)
 
 
 @styled
 def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
+    """One panel per experiment: test and training accuracy against epochs."""
     figure = new_figure(len(experiments), 2.4)
     axes = figure.subplots(1, len(experiments), sharey=True, squeeze=False)[0]
     for axis, experiment in zip(axes, experiments, strict=True):
-        _panel(axis, gathered, experiment, methods)
+        _curves_panel(axis, gathered, experiment, methods)
         axis.set_title(panel_title(experiment.title, len(experiments)))
     axes[0].set_ylabel("accuracy")
-    titles = labels(gathered, experiments, methods)
-    say_below(axes, [[*how_many_pass(gathered, each, titles), *missing(gathered, each, titles)] for each in experiments])
-    kinds = [Line2D([], [], color="0.25", label="test (band: middle half of seeds)")]
-    if any(with_training(each, present(gathered, each, methods)) for each in experiments):
-        kinds.append(Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="training"))
-    legend(figure, titles, methods, *kinds)
+    titles = titles_of(gathered, experiments, methods)
+    add_remarks(axes, [_remarks(gathered, experiment, titles) for experiment in experiments])
+    kinds = [_test_line()]
+    if any(_with_training(each, gathered.methods_run(each.name, methods)) for each in experiments):
+        kinds.append(_training_line())
+    add_legend(figure, titles, methods, *kinds)
     return figure
 
 
-def with_training(experiment: Experiment, shown: Sequence[str]) -> bool:
-    """Not where methods are many and what counts is how good they get, which training accuracy would hide."""
+def _remarks(gathered: Gathered, experiment: Experiment, titles: dict[str, str]) -> list[str]:
+    return [*count_passed(gathered, experiment, titles), *list_missing(gathered, experiment, titles)]
+
+
+def _test_line() -> Line2D:
+    return Line2D([], [], color="0.25", label="test (band: middle half of seeds)")
+
+
+def _training_line() -> Line2D:
+    return Line2D([], [], color="0.25", linewidth=0.8, linestyle="--", label="training")
+
+
+def _with_training(experiment: Experiment, shown: Sequence[str]) -> bool:
+    """Whether to draw training accuracy. Without a threshold it would hide the final accuracies of many methods."""
     return experiment.measure.waits or len(shown) <= MANY
 
 
-def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
-    shown = present(gathered, experiment, methods)
+def _curves_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
+    shown = gathered.methods_run(experiment.name, methods)
     threshold = experiment.measure.threshold
     if experiment.measure.waits:
         axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
     for method in shown:
-        drawn = look(method, methods)
-        seeds = gathered.of(experiment.name, method)
-        own = gathered.curves_of(experiment.name, method)
-        if with_training(experiment, shown):
-            training = band(own, seeds, "train_accuracy", hold=True)
-            draw_band(axis, training, drawn.colour, edges=False, linewidth=0.8, linestyle="--")
-        test = band(own, seeds, "test_accuracy", hold=True)
-        draw_band(axis, test, drawn.colour)
-        passing = estimate(seeds).median
+        own = look(method, methods)
+        if _with_training(experiment, shown):
+            training = band(gathered, experiment.name, method, "train_accuracy", hold=True)
+            draw_band(axis, training, own.colour, edges=False, linewidth=0.8, linestyle="--")
+        test = band(gathered, experiment.name, method, "test_accuracy", hold=True)
+        draw_band(axis, test, own.colour)
+        passing = estimate(gathered.of(experiment.name, method)).median
         if not experiment.measure.waits:
-            drawn_at = np.flatnonzero(np.isfinite(test.middle))[-1:]
-            mark(axis, test.epochs[drawn_at] + 1, test.middle[drawn_at], drawn)
+            mark(axis, test.epochs[test.known][-1:] + 1, test.middle[test.known][-1:], own)
         elif passing is not None and not passing.sign:
-            mark(axis, passing.value + 1, threshold, drawn)
+            mark(axis, passing.value + 1, threshold, own)
     if not shown:
         note(axis, "not run")
     axis.set(xscale="log", xlabel="epoch")
@@ -88,14 +100,48 @@ def _panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequ
         axis.set(ylim=(-0.03, 1.04))
 
 
-def how_many_pass(gathered: Gathered, experiment: Experiment, titles: Mapping[str, str]) -> Iterator[str]:
-    """How many seeds pass, for each method of which not all do; for several at once where it is the same.
-    Nothing where no accuracy is waited for."""
-    alike: dict[str, list[str]] = {}
-    for method, title in titles.items() if experiment.measure.waits else ():
-        found = estimate(gathered.of(experiment.name, method))
-        if found.failed:
-            share = f"{found.passed} of {found.n} pass".replace(" ", "\N{NO-BREAK SPACE}")
-            alike.setdefault(f"{share}{', unfinished' if found.unfinished else ''}", []).append(title)
-    for share, own in alike.items():
-        yield f"{own[0]}: {share}" if len(own) == 1 else f"{share}: {'; '.join(own)}"
+@styled
+def draw_learning(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
+    """One row per experiment: accuracy and loss against steps."""
+    figure = Figure(figsize=(new_figure(3, 1).get_figwidth(), 0.2 + 2.3 * len(experiments)), layout="constrained")
+    axes = figure.subplots(len(experiments), 2, squeeze=False)
+    titles = titles_of(gathered, experiments, methods)
+    for (accuracy, loss), experiment in zip(axes, experiments, strict=True):
+        _learning_panel(accuracy, gathered, experiment, methods, "accuracy")
+        _learning_panel(loss, gathered, experiment, methods, "loss")
+        _mark_passing(accuracy, gathered, experiment, methods)
+        accuracy.set_ylim(-0.03, 1.04)
+        loss.set_yscale("log")
+    add_remarks(list(axes[:, 0]), [_remarks(gathered, each, titles) for each in experiments], panels=2)
+    kinds = [_test_line(), _training_line()]
+    if any(run.full for each in experiments for method in titles for run in gathered.of(each.name, method)):
+        kinds.append(Line2D([], [], color="0.25", linewidth=0.5, label="test, a full-length run alone"))
+    add_legend(figure, titles, methods, *kinds)
+    return figure
+
+
+def _learning_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str], measure: str) -> None:
+    steps, shown = experiment.steps_per_epoch or 1, gathered.methods_run(experiment.name, methods)
+    hold = measure == "accuracy"
+    for method in shown:
+        colour = look(method, methods).colour
+        training = band(gathered, experiment.name, method, f"train_{measure}", hold=hold)
+        test = band(gathered, experiment.name, method, f"test_{measure}", hold=hold)
+        draw_band(axis, training, colour, per_epoch=steps, edges=False, linewidth=0.8, linestyle="--")
+        draw_band(axis, test, colour, per_epoch=steps)
+        epochs, values = rest_of_full_run(gathered, experiment.name, method, f"test_{measure}", test)
+        if len(epochs) > 1:
+            axis.plot(steps * (epochs + 1), values, color=colour, linewidth=0.5)
+    if not shown:
+        note(axis, "not run")
+    axis.set(xscale="log", xlabel="step", ylabel=measure, title=experiment.title if hold else "")
+
+
+def _mark_passing(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
+    """The threshold, and the median step at which each method passes it."""
+    steps, threshold = experiment.steps_per_epoch or 1, experiment.measure.threshold
+    for method in gathered.methods_run(experiment.name, methods):
+        passing = estimate(gathered.of(experiment.name, method), steps).median
+        if passing is not None and not passing.sign:
+            mark(axis, passing.value, threshold, look(method, methods))
+    axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")

@@ -1,4 +1,4 @@
-"""The toy problem's figures: the theory's arrays in, a Figure out."""
+"""The toy problem's figures: point clouds, test errors of theory and simulation, plateau lengths."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from egalitarian.lab.config import load_looks
 from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, styled
-from egalitarian.lab.theory.curves import Cloud, Curve, Sweep
-from egalitarian.lab.theory.problem import ShiftedProblem
-from egalitarian.lab.theory.settings import CurveSettings, EqualCurveSettings, PlateauSettings
+from egalitarian.lab.theory import (
+    Cloud,
+    Curve,
+    CurveSettings,
+    EqualCurveSettings,
+    PlateauSettings,
+    ShiftedProblem,
+    Sweep,
+)
 
 LINE: dict[str, Any] = {"color": "0.25", "linewidth": 1.4}
+METHODS = ("GD", "EGD")
+"""In Section 3: one column of panels each."""
 MARK: dict[str, Any] = {"color": "0.25", "marker": "o", "linestyle": "none", "markerfacecolor": "none"}
 
 
 @styled
 def draw_clouds(pair: Sequence[Cloud]) -> Figure:
-    """Section 3's cloud beside the appendix's: training points as circles, test points as stars, colour by label."""
+    """Left Section 3's points, right the appendix's: training as circles, test as stars, colour by label."""
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     titles = ("Section 3: training and test laws differ", "Appendix: one law")
@@ -67,7 +76,7 @@ def _angle(theta: float) -> str:
 
 
 def _made_with(settings: EqualCurveSettings | PlateauSettings) -> str:
-    """What all panels of a figure share, to make it again: under its name."""
+    """The settings that all panels of a figure share, for its title."""
     margin = f", $s$ = {settings.s:g}" if isinstance(settings, CurveSettings | PlateauSettings) else ""
     start = settings.start if isinstance(settings, EqualCurveSettings) else math.pi / 2
     where = r"$w(0) = \zeta e_2$" if start == math.pi / 2 else rf"$w(0)$ of size $\zeta$ at {start / math.pi:g}$\,\pi$"
@@ -76,7 +85,7 @@ def _made_with(settings: EqualCurveSettings | PlateauSettings) -> str:
 
 
 @styled
-def draw_curves(rows: Sequence[Sequence[Curve]], settings: CurveSettings) -> Figure:
+def draw_shift_curves(rows: Sequence[Sequence[Curve]], settings: CurveSettings) -> Figure:
     """Test error of GD (left) and EGD (right) against the step, one row per eps, one colour per zeta."""
     figure = Figure(figsize=(WIDTH, 0.9 + 2.0 * len(rows)), layout="constrained")
     figure.suptitle(_made_with(settings), fontsize=8)
@@ -84,12 +93,12 @@ def draw_curves(rows: Sequence[Sequence[Curve]], settings: CurveSettings) -> Fig
     for line, curves in zip(axes, rows, strict=True):
         colours = _colours(curves)
         for curve in curves:
-            axis = line[0] if curve.method == "GD" else line[1]
+            axis = line[list(METHODS).index(curve.method)]
             if curve.train is not None:
                 axis.plot(curve.steps, curve.train, color=colours[curve.zeta], linewidth=0.9, linestyle=":")
             _curve(axis, curve, colours[curve.zeta])
-        for axis, name in zip(line, ("GD", "EGD"), strict=True):
-            axis.set_title(rf"{name}, $\varepsilon$ = {curves[0].eps:g}")
+        for axis, name in zip(line, METHODS, strict=True):
+            axis.set_title(rf"{load_looks().toy[name].title}, $\varepsilon$ = {curves[0].eps:g}")
         line[0].set_ylabel("error")
     for axis in axes[-1]:
         axis.set_xlabel("step $k$")
@@ -104,7 +113,7 @@ def draw_curves(rows: Sequence[Sequence[Curve]], settings: CurveSettings) -> Fig
 
 @styled
 def draw_equal_curves(rows: Sequence[Sequence[Curve]], settings: EqualCurveSettings) -> Figure:
-    """The appendix: simulation against the corrected theory and against the theory as printed, one panel per eps."""
+    """The appendix: simulation, the corrected theory and the theory as printed, one panel per eps."""
     figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     figure.suptitle(_made_with(settings), fontsize=8)
     axes = figure.subplots(1, len(rows), sharey=True, squeeze=False)[0]
@@ -114,7 +123,7 @@ def draw_equal_curves(rows: Sequence[Sequence[Curve]], settings: EqualCurveSetti
             if curve.printed is not None:
                 axis.plot(curve.steps, curve.printed, color=colours[curve.zeta], linewidth=1.0, linestyle="--")
             _curve(axis, curve, colours[curve.zeta])
-        axis.set_title(rf"GD, one law, $\varepsilon$ = {curves[0].eps:g}")
+        axis.set_title(rf"{load_looks().toy['appendix'].title}, $\varepsilon$ = {curves[0].eps:g}")
         axis.set_xlabel("step $k$")
     axes[0].set_ylabel("test error")
     printed = Line2D([], [], color="0.25", linewidth=1.0, linestyle="--", label="as printed")
@@ -150,10 +159,10 @@ def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], setting
     figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
     figure.suptitle(_made_with(settings), fontsize=8)
     axes = figure.subplots(2, 2, sharex="col")
-    colours = {"GD": OKABE_ITO["blue"], "EGD": OKABE_ITO["orange"], "appendix": OKABE_ITO["purple"]}
+    series = load_looks().toy
     for column, sweeps in enumerate((over_eps, over_zeta)):
         for sweep in sweeps:
-            _sweep(axes[int(sweep.name == "appendix"), column], sweep, colours[sweep.name])
+            _sweep(axes[int(sweep.name == "appendix"), column], sweep, series[sweep.name].colour)
     _guide(axes[0, 0], over_eps[0], 1.0, r"$\propto 1/\varepsilon$")
     _guide(axes[1, 0], over_eps[2], 0.5, r"$\propto 1/\sqrt{\varepsilon}$")
     for line, name in zip(axes, ("Section 3", "Appendix (one law, no $s$)"), strict=True):
@@ -163,8 +172,7 @@ def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], setting
         line[0].set_ylabel(r"plateau length $k_*$, steps")
     axes[1, 0].set_xlabel(r"$1/\varepsilon$")
     axes[1, 1].set_xlabel(r"size of the start $\zeta$")
-    names = (("GD", "GD"), ("EGD", "EGD"), ("appendix", "GD, one law"))
-    handles = [Line2D([], [], color=colours[key], linewidth=3, label=label) for key, label in names]
+    handles = [Line2D([], [], color=own.colour, linewidth=3, label=own.title) for own in series.values()]
     handles += [
         Line2D([], [], **LINE, label="theory, corrected"),
         Line2D([], [], **LINE | {"linestyle": "--", "linewidth": 1.0}, label="as printed"),
@@ -185,7 +193,7 @@ def _sweep(axis: Axes, sweep: Sweep, colour: str) -> None:
 
 
 def _guide(axis: Axes, sweep: Sweep, exponent: float, label: str) -> None:
-    """A grey line of the given slope, above the last points, to read the order off."""
+    """A grey line of the given slope above the last points, for comparison."""
     x = sweep.x[-3:]
     y = 2.5 * sweep.theory[-1] * (x / x[-1]) ** exponent
     axis.plot(x, y, color="0.5", linewidth=0.9)

@@ -1,31 +1,43 @@
-"""What the tables of methods share: how a cell is written, and the notes on where its times are from."""
+"""What tables of methods share: the rows of all experiments, the texts of cells, and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from string import ascii_lowercase
-from typing import Protocol
 
-from egalitarian.lab.analysis.counts import NOTHING, Count, measured, times
-from egalitarian.lab.analysis.rows import Row
-from egalitarian.lab.analysis.statistics import Estimate
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.report.render import Value
+from egalitarian.lab.analysis import (
+    NOTHING,
+    AccuracyRow,
+    Count,
+    Estimate,
+    Gathered,
+    MethodRow,
+    Value,
+    measured,
+    method_rows,
+    percent,
+    times,
+)
+from egalitarian.lab.config import Experiment, TablePlan
+from egalitarian.lab.report.render import Block
 
 
 def pair(paper: Value, ours: Value) -> str:
-    """The paper's / ours."""
+    """The paper's value / ours."""
     if paper is None and ours is None:
         return NOTHING
     return f"{NOTHING if paper is None else paper} / {NOTHING if ours is None else ours}"
 
 
-def gained(gain: Count | float | None) -> str | None:
+def gain_text(gain: Count | float | None) -> str | None:
+    """46.5×."""
     return None if gain is None else times(gain)
 
 
 def plain(count: Count | None) -> str | None:
-    """For machines."""
+    """The text for CSV files."""
     return None if count is None else count.plain
 
 
@@ -35,46 +47,85 @@ def passed(found: Estimate) -> str:
     return f"{found.passed}/{found.n}{lost}" if found.n else NOTHING
 
 
-class Places:
-    """The platforms that a table's times come from, each with a letter where there are several."""
+class Platforms:
+    """The platforms of a table's times, each with a letter if there are several."""
 
-    def __init__(self, listed: Iterable[Row]) -> None:
-        found = dict.fromkeys(row.cost.place for row in listed if row.cost is not None)
+    def __init__(self, rows: Iterable[MethodRow]) -> None:
+        found = dict.fromkeys(row.cost.platform for row in rows if row.cost is not None)
         letters = [*ascii_lowercase, *(first + second for first in ascii_lowercase for second in ascii_lowercase)]
         self._letters = dict(zip(found, letters, strict=False))
 
-    def time(self, row: Row, value: Count | float | None) -> str | None:
-        """Of a row, with its letter."""
+    def time(self, row: MethodRow, value: Count | float | None) -> str | None:
+        """A time of a row, with the letter of its platform."""
         if row.cost is None or value is None:
             return None
-        return measured(value) + (f" {self._letters[row.cost.place]}" if len(self._letters) > 1 else "")
+        return measured(value) + (f" {self._letters[row.cost.platform]}" if len(self._letters) > 1 else "")
 
     @property
     def notes(self) -> list[str]:
         if len(self._letters) == 1:
             return [f"Our times: {next(iter(self._letters))}"]
-        return [f"Our times, {letter}: {place}" for place, letter in self._letters.items()]
+        return [f"Our times, {letter}: {platform}" for platform, letter in self._letters.items()]
 
 
-class Pooled(Protocol):
-    """A row of any table."""
+@dataclass(frozen=True)
+class Listing:
+    """The rows of a table: for each experiment those of the paper's methods, and those of ours."""
+
+    experiments: Sequence[Experiment]
+    rows_by_experiment: Sequence[tuple[list[MethodRow], list[MethodRow]]]
+
+    @staticmethod
+    def of(plan: TablePlan, gathered: Gathered) -> Listing:
+        experiments = gathered.named_in(plan.experiments)
+        return Listing(experiments, [method_rows(gathered, experiment, plan) for experiment in experiments])
+
+    @cached_property
+    def rows(self) -> list[MethodRow]:
+        return [row for paper, ours in self.rows_by_experiment for row in (*paper, *ours)]
+
+    @cached_property
+    def platforms(self) -> Platforms:
+        return Platforms(self.rows)
 
     @property
-    def title(self) -> str: ...
+    def first(self) -> Experiment:
+        """Its threshold and its rule to end a run are those of all."""
+        return self.experiments[0]
+
     @property
-    def experiment(self) -> Experiment: ...
-    @property
-    def polar(self) -> str: ...
+    def threshold(self) -> str:
+        return percent(self.first.measure.threshold)
+
+    def blocks(self, cells: Callable[[MethodRow], tuple[str, ...]]) -> tuple[Block, ...]:
+        """For each experiment the paper's methods, and below them ours that were run."""
+        made: list[Block] = []
+        for experiment, (paper, ours) in zip(self.experiments, self.rows_by_experiment, strict=True):
+            run = [row for row in ours if row.reached.n]
+            if paper:
+                made.append(Block(experiment.title, tuple(map(cells, paper))))
+            if run:
+                heading = f"{experiment.title}: not in the paper, ours" if paper else experiment.title
+                made.append(Block(heading, tuple(map(cells, run))))
+        return tuple(made)
+
+    def notes(self) -> list[str]:
+        """On methods of ours that are not run, and on rows whose seeds computed the polar factor differently."""
+        missing: dict[str, list[str]] = {}
+        for experiment, (_, ours) in zip(self.experiments, self.rows_by_experiment, strict=True):
+            missing.setdefault("; ".join(row.title for row in ours if not row.reached.n), []).append(experiment.title)
+        notes = [f"Ours that are not run on {', '.join(where)}: {methods}" for methods, where in missing.items() if methods]
+        return notes + polar_notes(self.rows)
 
 
-def pooled(rows: Iterable[Pooled]) -> list[str]:
-    """A note on rows whose seeds took the polar factor in different ways."""
+def polar_notes(rows: Iterable[MethodRow | AccuracyRow]) -> list[str]:
+    """A note on rows whose seeds computed the polar factor differently."""
     mixed = [f"{row.experiment.title}, {row.title} ({row.polar})" for row in rows if row.polar]
     return [f"Rows that pool seeds with the polar factor taken in different ways: {'; '.join(mixed)}"] if mixed else []
 
 
 def threshold_notes(experiment: Experiment, hardware: str | None) -> list[str]:
-    """How a run ends, and what its times are; and the paper's, if it has some."""
+    """How a run ends, and what its times are; with the hardware of the paper's times, if it has some."""
     ours = "training without measuring, divided by the number of seeds trained together"
     theirs = f"The paper's times are a {hardware}'s and cannot be compared with ours; ours are {ours}"
     return [
@@ -83,8 +134,8 @@ def threshold_notes(experiment: Experiment, hardware: str | None) -> list[str]:
     ]
 
 
-def threshold_record(row: Row) -> dict[str, Value]:
-    """What every row that waits for a threshold has, for machines."""
+def threshold_record(row: MethodRow) -> dict[str, Value]:
+    """The plain values of every row with a threshold."""
     found = row.reached
     return {
         "median": plain(found.median),

@@ -1,48 +1,22 @@
-"""The paper's tables from stored runs: Tables 2 to 4 (epochs and time to the threshold), and a user's own of that kind."""
+"""Tables 2 to 4, and those of a user's own experiments: epochs and time to the threshold."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from egalitarian.lab.analysis.counts import NOTHING
-from egalitarian.lab.analysis.gather import Gathered
-from egalitarian.lab.analysis.rows import Row
-from egalitarian.lab.config.contents import Contents, TablePlan
-from egalitarian.lab.report.render import Table, Value
-from egalitarian.lab.report.tables.accuracies import finals_table, means_table
+from egalitarian.lab.analysis import NOTHING, Gathered, MethodRow, Value
+from egalitarian.lab.config import Contents, TablePlan
+from egalitarian.lab.report.render import Table
 from egalitarian.lab.report.tables.cells import (
-    Places,
-    gained,
+    Listing,
+    Platforms,
+    gain_text,
     pair,
     passed,
     plain,
     threshold_notes,
     threshold_record,
 )
-from egalitarian.lab.report.tables.early import early_table
-from egalitarian.lab.report.tables.listing import Listing
-from egalitarian.lab.report.tables.overview import gains_table, methods_table
-from egalitarian.lab.report.tables.settings import settings_table
-from egalitarian.lab.report.tables.steps import steps_table
-
-
-def build(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
-    """The table of a plan, of whatever kind."""
-    if plan.kind == "settings":
-        return settings_table(plan, gathered)
-    if plan.kind == "methods":
-        return methods_table(plan, gathered)
-    if plan.kind == "gains":
-        return gains_table(plan, contents, gathered)
-    if plan.kind == "steps":
-        return steps_table(plan, contents, gathered)
-    if plan.kind == "means":
-        return means_table(plan, gathered)
-    if plan.kind == "early":
-        return early_table(plan, gathered)
-    if plan.kind == "finals":
-        return finals_table(plan, gathered)
-    return epochs_table(plan, contents, gathered)
 
 
 def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
@@ -53,8 +27,7 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
     whose = f", {contents.paper.hardware} / ours" if claimed else ""
     of_paper = ("epochs, paper", "epochs, ours: median (min–max)", "passed", "gain, paper / ours")
     of_others = ("epochs: median (min–max)", "passed", *(["gain"] if gains else []))
-    of = "the paper's from its one run, ours of medians" if claimed else "of medians"
-    gain = f"Gains are SGD's epochs over the method's: {of}"
+    cells = partial(_cells, listing.platforms) if claimed else partial(_own_cells, listing.platforms, gains)
     return Table(
         name=plan.name,
         title=plan.title,
@@ -65,40 +38,47 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
             f"ms per epoch{whose}",
             f"s to {listing.threshold}{whose}",
         ),
-        blocks=listing.blocks(partial(_cells, listing.places) if claimed else partial(_own_cells, listing.places, gains)),
+        blocks=listing.blocks(cells),
         notes=(
             f"Epochs: the first, counted from 0, whose test accuracy exceeds {listing.threshold}. A seed that does not "
             "pass counts as more than its budget. If half of the seeds or more do not pass, the median is a bound",
-            *([gain] if gains else []),
+            *([_gain_note(plan, listing, claimed)] if gains else []),
             *threshold_notes(listing.first, contents.paper.hardware if claimed else None),
-            *listing.places.notes,
-            *listing.remarks(),
+            *listing.platforms.notes,
+            *listing.notes(),
         ),
         records=tuple(_record(row) for row in listing.rows),
     )
 
 
-def _cells(places: Places, row: Row) -> tuple[str, ...]:
+def _gain_note(plan: TablePlan, listing: Listing, claimed: bool) -> str:
+    titles = [each.methods[plan.baseline].title for each in listing.experiments if plan.baseline in each.methods]
+    baseline = titles[0] if titles else plan.baseline
+    of = "the paper's from its one run, ours of medians" if claimed else "of medians"
+    return f"Gains are {baseline}'s epochs over the method's: {of}"
+
+
+def _cells(platforms: Platforms, row: MethodRow) -> tuple[str, ...]:
     claim = row.claim
     return (
         row.title,
         NOTHING if claim.epochs is None else str(claim.epochs),
         str(row.reached),
         passed(row.reached),
-        pair(gained(row.paper_gain), gained(row.gain)),
-        pair(claim.ms_per_epoch, places.time(row, row.ms_per_epoch)),
-        pair(claim.seconds, places.time(row, row.seconds)),
+        pair(gain_text(row.paper_gain), gain_text(row.gain)),
+        pair(claim.ms_per_epoch, platforms.time(row, row.ms_per_epoch)),
+        pair(claim.seconds, platforms.time(row, row.seconds)),
     )
 
 
-def _own_cells(places: Places, gains: bool, row: Row) -> tuple[str, ...]:
+def _own_cells(platforms: Platforms, gains: bool, row: MethodRow) -> tuple[str, ...]:
     """Of an experiment that is not in the paper."""
-    gain = [gained(row.gain)] if gains else []
-    rest = (*gain, places.time(row, row.ms_per_epoch), places.time(row, row.seconds))
+    gain = [gain_text(row.gain)] if gains else []
+    rest = (*gain, platforms.time(row, row.ms_per_epoch), platforms.time(row, row.seconds))
     return row.title, str(row.reached), passed(row.reached), *(cell or NOTHING for cell in rest)
 
 
-def _record(row: Row) -> dict[str, Value]:
+def _record(row: MethodRow) -> dict[str, Value]:
     claim = row.claim
     return {
         "experiment": row.experiment.name,

@@ -1,21 +1,17 @@
-"""Tables over all tasks: the methods' settings, and average gains (Table 5)."""
+"""Tables over all tasks: the settings of the methods, and average gains (Table 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from egalitarian.lab.analysis.counts import NOTHING, times
-from egalitarian.lab.analysis.gains import AverageGain, average_gain
-from egalitarian.lab.analysis.gather import Gathered
-from egalitarian.lab.config.contents import Contents, TablePlan
-from egalitarian.lab.config.schema import meaning
-from egalitarian.lab.config.spec import Method, Optim, Transform
-from egalitarian.lab.report.render import Block, Table, Value
+from egalitarian.lab.analysis import NOTHING, AverageGain, Gathered, Value, average_gain, times
+from egalitarian.lab.config import Contents, Method, Optim, TablePlan, TransformSettings, meaning
+from egalitarian.lab.report.render import Block, Table
 from egalitarian.lab.report.tables.settings import task_optim
 
 
-def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
-    """Every method's settings, once for all experiments that share them; the paper's first."""
+def methods_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
+    """The settings of every method, once for all experiments that share them; the paper's methods first."""
     experiments = gathered.named_in(plan.experiments)
     names = dict.fromkeys([*plan.methods, *(name for experiment in experiments for name in experiment.methods)])
     grouped: dict[tuple[str, ...], list[str]] = {}
@@ -23,8 +19,8 @@ def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
         for experiment in experiments:
             if name in experiment.methods:
                 whose = "paper" if name in experiment.claims else "ours"
-                said = _method_settings(experiment.methods[name], task_optim(experiment))
-                grouped.setdefault((whose, name, *said), []).append(experiment.name)
+                settings = _method_settings(experiment.methods[name], task_optim(experiment))
+                grouped.setdefault((whose, name, *settings), []).append(experiment.name)
     keys = ("whose", "method", "lr", "weight decay", "decay enters", "transform", "off past")
     everyone = [experiment.name for experiment in experiments]
     records = [{**dict(zip(keys, key, strict=True)), "on": _families(on, everyone)} for key, on in grouped.items()]
@@ -48,7 +44,7 @@ def methods_table(plan: TablePlan, gathered: Gathered) -> Table:
 
 
 def _method_settings(method: Method, task: Optim) -> tuple[str, str, str, str, str]:
-    """In words; `task`: what Table 1 says of the experiment."""
+    """As texts. `task` has the values of Table 1."""
     hidden = method.hidden or method.optim
     steps = [_transform(transform) for transform in method.transform]
     if hidden.optimizer != "sgd":
@@ -63,14 +59,14 @@ def _method_settings(method: Method, task: Optim) -> tuple[str, str, str, str, s
 
 
 def _both(everywhere: float, hidden: float, task: float) -> str:
-    said = ["the task's" if value == task else f"{value:g}" for value in (everywhere, hidden)]
-    return said[0] if everywhere == hidden else "; ".join(said)
+    texts = ["the task's" if value == task else f"{value:g}" for value in (everywhere, hidden)]
+    return texts[0] if everywhere == hidden else "; ".join(texts)
 
 
-def _transform(transform: Transform) -> str:
-    said = meaning(transform)
-    said.pop("precision", None)  # how well it is computed, not what
-    return " ".join([said.pop("name"), *(f"{key} {value:g}" for key, value in said.items())])
+def _transform(transform: TransformSettings) -> str:
+    settings = meaning(transform)
+    settings.pop("precision", None)  # of the computation, not of the method
+    return " ".join([settings.pop("name"), *(f"{key} {value:g}" for key, value in settings.items())])
 
 
 def _optimizer(optim: Optim) -> str:
@@ -78,21 +74,21 @@ def _optimizer(optim: Optim) -> str:
 
 
 def _families(names: Sequence[str], everyone: Iterable[str]) -> str:
-    """`addition` for addition-79, addition-97 and addition-127 together."""
+    """Names of experiments, with `addition` for addition-79, addition-97 and addition-127 together."""
     if set(names) == set(everyone):
         return "all"
     families: dict[str, list[str]] = {}
     for name in everyone:
         families.setdefault(name.rpartition("-")[0] or name, []).append(name)
-    said: list[str] = []
+    short: list[str] = []
     for family, members in families.items():
         own = [name for name in members if name in names]
-        said += [family] if own == members else own
-    return ", ".join(said)
+        short += [family] if own == members else own
+    return ", ".join(short)
 
 
 def gains_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
-    """Table 5: the mean over tasks of the ratio of medians."""
+    """Table 5: the mean over tasks of the ratio of medians, the paper's rows first."""
     gains = [average_gain(gathered, gain, plan.experiments) for gain in plan.gains]
     blocks = [
         Block("", tuple(_gain_cells(gain, plan) for gain in gains if gain.plan.epochs)),
@@ -122,23 +118,23 @@ def _gain_cells(gain: AverageGain, plan: TablePlan) -> tuple[str, ...]:
     return (
         gain.plan.title,
         times(gain.plan.epochs) if gain.plan.epochs else NOTHING,
-        _said(gain),
+        _gain_in_epochs(gain),
         low_high,
         f"{len(gain.counted)}/{len(asked)}",
         times(gain.plan.seconds) if gain.plan.seconds else NOTHING,
-        _timed(gain, plan),
+        _gain_in_seconds(gain, plan),
     )
 
 
-def _timed(gain: AverageGain, plan: TablePlan) -> str:
-    """The gain in seconds, and the tasks it is of where they are not those of the gain in epochs."""
+def _gain_in_seconds(gain: AverageGain, plan: TablePlan) -> str:
+    """With its tasks, if they are not those of the gain in epochs."""
     if gain.seconds is None:
         return NOTHING
     of_all = len(gain.timed) == len(gain.counted)
     return times(gain.seconds) + ("" if of_all else f" ({_families(gain.timed, plan.experiments)})")
 
 
-def _said(gain: AverageGain) -> str:
+def _gain_in_epochs(gain: AverageGain) -> str:
     if gain.epochs is None:
         return "unfinished" if gain.unfinished else "not run" if not gain.n else NOTHING
     return times(gain.epochs) + (", unfinished" if gain.unfinished else "")
@@ -148,8 +144,8 @@ def _left_out(gain: AverageGain) -> str:
     reasons: dict[str, list[str]] = {}
     for name, reason in gain.left_out.items():
         reasons.setdefault(reason, []).append(name)
-    said = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
-    return f"{gain.plan.title}, left out: {said}" if said else ""
+    tasks = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+    return f"{gain.plan.title}, left out: {tasks}" if tasks else ""
 
 
 def _gain_record(gain: AverageGain, plan: TablePlan) -> dict[str, Value]:

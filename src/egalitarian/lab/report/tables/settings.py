@@ -1,15 +1,12 @@
-"""Table 1: what the tasks are made of, as the experiments have it, beside what the paper prints."""
+"""Table 1: the settings of the tasks, as the experiments have them and as the paper prints them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from egalitarian.lab.analysis.counts import NOTHING
-from egalitarian.lab.analysis.gather import Gathered
-from egalitarian.lab.config.contents import Printed, TablePlan
-from egalitarian.lab.config.schema import everything
-from egalitarian.lab.config.spec import Experiment, Optim
-from egalitarian.lab.report.render import Block, Table, Value
+from egalitarian.lab.analysis import NOTHING, Gathered, Value
+from egalitarian.lab.config import Contents, Experiment, Optim, Printed, TablePlan, everything
+from egalitarian.lab.report.render import Block, Table
 
 COLUMNS = {
     "bits": "input bits",
@@ -21,16 +18,16 @@ COLUMNS = {
     "weight_decay": "weight decay",
     "batch": "batch",
 }
-"""Settings by their names in records, and as the table has them."""
+"""From the names of settings in CSV files to those of columns."""
 
 
-def settings_table(plan: TablePlan, gathered: Gathered) -> Table:
-    """Those that the paper's table lists first, then those of its other experiments."""
+def settings_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
+    """First the experiments of the paper's table, then its others."""
     experiments = gathered.named_in(plan.experiments)
     printed = {experiment.name: plan.printed.get(experiment.name) for experiment in experiments}
     listed = [experiment for experiment in experiments if printed[experiment.name]]
     others = [experiment for experiment in experiments if not printed[experiment.name]]
-    made = (("in the paper's table", listed), ("not in the paper's table", others))
+    groups = (("in the paper's table", listed), ("not in the paper's table", others))
     return Table(
         name=plan.name,
         title=plan.title,
@@ -38,7 +35,7 @@ def settings_table(plan: TablePlan, gathered: Gathered) -> Table:
         columns=("task", *COLUMNS.values()),
         blocks=tuple(
             Block(heading, tuple(_cells(experiment, printed[experiment.name]) for experiment in own))
-            for heading, own in made
+            for heading, own in groups
             if own
         ),
         notes=(
@@ -52,7 +49,7 @@ def settings_table(plan: TablePlan, gathered: Gathered) -> Table:
 
 
 def task_optim(experiment: Experiment) -> Optim:
-    """The first method's: that of the paper's baseline."""
+    """The optimizer of the first method, which is the paper's baseline."""
     return next(iter(experiment.methods.values())).optim
 
 
@@ -83,11 +80,11 @@ def _cells(experiment: Experiment, printed: Printed | None) -> tuple[str, ...]:
 
 def _cell(ours: Value, paper: Value) -> str:
     if paper is None or paper == ours:
-        return _said(ours)
-    return f"{_said(ours)} ≠ {_said(paper)}"
+        return _text(ours)
+    return f"{_text(ours)} ≠ {_text(paper)}"
 
 
-def _said(value: Value) -> str:
+def _text(value: Value) -> str:
     return NOTHING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from egalitarian.lab.analysis.accuracies import in_percent
-from egalitarian.lab.analysis.counts import NOTHING, percent
-from egalitarian.lab.analysis.gather import Gathered
-from egalitarian.lab.analysis.rows import Row
-from egalitarian.lab.config.contents import Contents, TablePlan
-from egalitarian.lab.config.spec import Experiment
-from egalitarian.lab.report.render import Table, Value
+from egalitarian.lab.analysis import NOTHING, Gathered, MethodRow, Value, in_percent, percent
+from egalitarian.lab.config import Contents, Experiment, TablePlan
+from egalitarian.lab.report.render import Table
 from egalitarian.lab.report.tables.cells import (
-    Places,
-    gained,
+    Listing,
+    Platforms,
+    gain_text,
     pair,
     passed,
     plain,
     threshold_notes,
     threshold_record,
 )
-from egalitarian.lab.report.tables.listing import Listing
 
 
 def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
@@ -43,19 +39,19 @@ def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             f"s to {listing.threshold}, {whose}",
             "final test accuracy in %, paper / ours",
         ),
-        blocks=listing.blocks(partial(_cells, plan, listing.places)),
+        blocks=listing.blocks(partial(_cells, plan, listing.platforms)),
         notes=(
-            *_reading_notes(listing.first, plan),
+            *_step_notes(listing.first, plan),
             *threshold_notes(listing.first, contents.paper.hardware),
-            *listing.places.notes,
-            *_without_end(listing.rows),
-            *listing.remarks(),
+            *listing.platforms.notes,
+            *_without_final(listing.rows),
+            *listing.notes(),
         ),
         records=tuple(_record(row) for row in listing.rows),
     )
 
 
-def _reading_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
+def _step_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
     threshold, steps = percent(experiment.measure.threshold), experiment.steps_per_epoch
     baseline = experiment.methods[plan.baseline].title
     notes = [
@@ -71,12 +67,12 @@ def _reading_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
     return notes
 
 
-def _without_end(listed: Sequence[Row]) -> list[str]:
-    lacking = [row.title for row in listed if row.reached.n and not row.final.n]
+def _without_final(rows: Sequence[MethodRow]) -> list[str]:
+    lacking = [row.title for row in rows if row.reached.n and not row.final.n]
     return [f"No full-length run yet, so no final accuracy: {'; '.join(lacking)}"] if lacking else []
 
 
-def _cells(plan: TablePlan, places: Places, row: Row) -> tuple[str, ...]:
+def _cells(plan: TablePlan, platforms: Platforms, row: MethodRow) -> tuple[str, ...]:
     claim = row.claim
     final = None if claim.final_accuracy is None else in_percent(claim.final_accuracy)
     return (
@@ -84,15 +80,15 @@ def _cells(plan: TablePlan, places: Places, row: Row) -> tuple[str, ...]:
         NOTHING if claim.steps is None else str(claim.steps),
         str(row.reached),
         passed(row.reached),
-        pair(gained(row.paper_gain), gained(row.gain)),
-        *([gained(row.fair_gain) or NOTHING] if plan.fair else []),
-        pair(claim.ms_per_step, places.time(row, row.ms_per_step)),
-        pair(claim.seconds, places.time(row, row.seconds)),
+        pair(gain_text(row.paper_gain), gain_text(row.gain)),
+        *([gain_text(row.fair_gain) or NOTHING] if plan.fair else []),
+        pair(claim.ms_per_step, platforms.time(row, row.ms_per_step)),
+        pair(claim.seconds, platforms.time(row, row.seconds)),
         pair(final, str(row.final) or None),
     )
 
 
-def _record(row: Row) -> dict[str, Value]:
+def _record(row: MethodRow) -> dict[str, Value]:
     claim = row.claim
     return {
         "experiment": row.experiment.name,

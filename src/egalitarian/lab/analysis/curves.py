@@ -1,0 +1,169 @@
+"""The numbers behind figures: bands over seeds, quantiles of spectra, trajectories of the weights in a common plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from egalitarian.lab.analysis.gathered import Gathered
+from egalitarian.lab.analysis.reading import RunSummary, is_kept
+from egalitarian.lab.config import CUT
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+Array = NDArray[np.float64]
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Quantiles of one spectrum, from its smallest to its largest singular value."""
+
+
+class Band(NamedTuple):
+    """Median and quartiles over seeds, by epoch; NaN where too few seeds are in training."""
+
+    epochs: Array
+    middle: Array
+    low: Array
+    high: Array
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """The epochs with a median."""
+        return np.isfinite(self.middle)
+
+    def at(self, epoch: float) -> float:
+        """The median at an epoch, linear in the logarithm of the epoch between its neighbours."""
+        logs = np.log(self.epochs[self.known] + 1)
+        return float(np.interp(np.log(epoch + 1), logs, self.middle[self.known]))
+
+
+def band(gathered: Gathered, experiment: str, method: str, measure: str, *, hold: bool = False) -> Band:
+    """The seeds of one method: the median while half of them are in training, the quartiles while a quarter is.
+
+    Seeds stop soon after they pass, at different epochs, so that the slow ones are left. With `hold`, a seed that passed
+    keeps its last value. For an accuracy this does not change its rank: the other seeds are below the threshold.
+
+    Args:
+        measure: a column of the curves, or "condition": the condition number of the gradient.
+    """
+    curves = gathered.curves_of(experiment, method)
+    if measure == "condition":
+        curves = curves.assign(condition=curves.sigma_max / curves.sigma_min)
+    return band_of(curves, gathered.of(experiment, method), measure, hold=hold)
+
+
+def band_of(curves: pd.DataFrame, seeds: Sequence[RunSummary], measure: str, *, hold: bool = False) -> Band:
+    """The same from curves of these seeds."""
+    ordered = sorted(seeds, key=lambda seed: seed.seed)
+    wide = curves.pivot_table(index="seed", columns="epoch", values=measure).reindex([seed.seed for seed in ordered])
+    epochs = np.array([epoch for epoch in wide.columns if is_kept(epoch)], dtype=float)
+    held = wide.ffill(axis="columns")[epochs.astype(int)].to_numpy(dtype=float)
+    training = epochs < np.array([[seed.outcome.epochs] for seed in ordered])
+    passed = np.array([[hold and seed.outcome.crossed is not None] for seed in ordered])
+    values = np.where(training | passed, held, np.nan)
+    live = training.mean(0)
+    low, middle, high = _quartiles(values)
+    return Band(
+        epochs,
+        np.where(live >= 0.5, middle, np.nan),
+        np.where(live >= 0.25, low, np.nan),
+        np.where(live >= 0.25, high, np.nan),
+    )
+
+
+def _quartiles(values: Array) -> Array:
+    """(3, epochs) from (seeds, epochs), of finite values; NaN where there are none.
+
+    Each quartile is the value of one seed. If half of the seeds have learnt and half have not, a mean of both is no seed's.
+    """
+    columns = [column[np.isfinite(column)] for column in values.T]
+    rows = [
+        np.quantile(column, (0.25, 0.5, 0.75), method="inverted_cdf") if len(column) else np.full(3, np.nan)
+        for column in columns
+    ]
+    return np.array(rows, dtype=float).reshape(-1, 3).T
+
+
+def rest_of_full_run(gathered: Gathered, experiment: str, method: str, measure: str, drawn: Band) -> tuple[Array, Array]:
+    """(epochs, values) of the first full-length run, from the end of a band on; empty without one."""
+    full = [run.seed for run in gathered.of(experiment, method) if run.full]
+    known = drawn.epochs[drawn.known]
+    if not full or not len(known):
+        return np.empty(0), np.empty(0)
+    own = gathered.curves_of(experiment, method)
+    rest = own[(own.seed == full[0]) & (own.epoch >= known[-1])].sort_values("epoch")
+    return rest.epoch.to_numpy(dtype=float), rest[measure].to_numpy(dtype=float)
+
+
+def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:
+    """(epochs, quantiles of the spectrum), as medians over seeds, at epochs that half of the seeds or more have."""
+    seeds = snapshots.seed.nunique()
+    epochs, rows = [], []
+    for epoch, group in snapshots.groupby("epoch"):
+        spectra = [values[values > CUT * values.max()] for values in group.singular_values]
+        spectra = [values for values in spectra if len(values)]
+        if len(spectra) >= max(1, seeds / 2):
+            epochs.append(epoch)
+            rows.append(np.median([np.quantile(values, SHARES) for values in spectra], axis=0))
+    return np.array(epochs, dtype=float), np.array(rows, dtype=float).reshape(-1, len(SHARES))
+
+
+class Trajectory(NamedTuple):
+    """The weights of one run in the plane, snapshot by snapshot."""
+
+    epochs: Array
+    """The start has -1."""
+    points: Array
+    """(epochs, 2)."""
+
+    def nearest(self, epoch: int) -> Array:
+        """The point of the snapshot nearest to an epoch, in the logarithm; never the start."""
+        index = np.abs(np.log(self.epochs[1:] + 1) - np.log(epoch + 1)).argmin() + 1
+        nearest: Array = self.points[index]
+        return nearest
+
+
+class Plane(NamedTuple):
+    """The plane of the two main directions of several runs."""
+
+    trajectories: Mapping[str, Trajectory]
+    shares: Array
+    """Of the variance, for each axis."""
+
+
+def common_seed(gathered: Gathered, experiment: str, methods: Sequence[str]) -> int | None:
+    """The smallest seed that all methods have; None if there is none."""
+    seeds = [{run.seed for run in gathered.of(experiment, method)} for method in methods]
+    return min(set.intersection(*seeds), default=None) if seeds else None
+
+
+def plane_of(gathered: Gathered, experiment: str, methods: Sequence[str], seed: int) -> Plane | None:
+    """The trajectories of these methods with one seed; None without a snapshot."""
+    found = {method: gathered.snapshots(experiment, method, [seed]) for method in methods}
+    found = {method: frame[[bool(np.isfinite(row).all()) for row in frame.displacement]] for method, frame in found.items()}
+    displacements = {
+        method: (frame.epoch.to_numpy(dtype=float), np.stack(frame.displacement.to_list()).astype(float))
+        for method, frame in found.items()
+        if len(frame)
+    }
+    return project(displacements) if displacements else None
+
+
+def project(displacements: Mapping[str, tuple[Array, Array]]) -> Plane:
+    """One PCA of all methods, the start included, from (epochs, displacements from the start) of each."""
+    with_start = {
+        name: (np.append(-1.0, epochs), np.vstack([np.zeros((1, rows.shape[1])), rows]))
+        for name, (epochs, rows) in displacements.items()
+    }
+    stacked = np.vstack([rows for _, rows in with_start.values()])
+    centre = stacked.mean(0)
+    _, values, directions = np.linalg.svd(stacked - centre, full_matrices=False)
+    directions = directions[:2]
+    largest = np.abs(directions).argmax(1)
+    signs = np.sign(directions[np.arange(len(directions)), largest])  # an SVD leaves them open
+    directions = directions * signs[:, None]
+    total = float((values**2).sum())
+    trajectories = {name: Trajectory(epochs, (rows - centre) @ directions.T) for name, (epochs, rows) in with_start.items()}
+    return Plane(trajectories, values[:2] ** 2 / total if total else np.zeros(2))

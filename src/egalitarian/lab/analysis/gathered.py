@@ -1,0 +1,211 @@
+"""All runs of a store: a `RunSummary` for each, with its curve and snapshots.
+
+Runs that count have exactly the settings of the catalogue. Others are variants: runs changed with --set, of an older
+version, or of an experiment that the lab does not have. They are listed with what differs, and never mixed with the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from egalitarian.lab.analysis.counts import Value
+from egalitarian.lab.analysis.reading import Reading, RunSummary, read_run
+from egalitarian.lab.analysis.statistics import estimate
+from egalitarian.lab.config import Experiment, Run, beyond, current_method, load_each, names
+from egalitarian.lab.runs import Store, Stored, StoreError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+KEY = ["experiment", "method", "seed"]
+PARTS = ("version", "task.", "model.", "training.", "settings.optim.", "settings.hidden",
+         "settings.groups", "settings.transform", "settings.targets", "settings.decay", "settings.until")  # fmt: skip
+"""The parts of a stored spec that decide a run's numbers."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that was read from a store."""
+
+    experiments: tuple[Experiment, ...]
+    named: bool
+    """Whether the user named these experiments."""
+    runs: tuple[RunSummary, ...]
+    variants: tuple[RunSummary, ...]
+    warnings: tuple[str, ...]
+    """Runs that could not be read."""
+    not_begun: tuple[str, ...]
+    """Folders without a trained epoch. They are not in `runs`."""
+    readings: tuple[Reading, ...] = field(repr=False)
+    """Of `runs`, in their order."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is stored and counts nowhere."""
+        if not self.not_begun:
+            return ()
+        return (f"Not begun, without a trained epoch, and counted nowhere: {', '.join(self.not_begun)}",)
+
+    def of(self, experiment: str, method: str) -> list[RunSummary]:
+        """The seeds of a method, in order."""
+        return [run for run in self.runs if (run.experiment, run.method) == (experiment, method)]
+
+    def named_in(self, names: Sequence[str]) -> list[Experiment]:
+        """The experiments with these names, in their order."""
+        by_name = {experiment.name: experiment for experiment in self.experiments}
+        return [by_name[name] for name in names]
+
+    def methods_run(self, experiment: str, methods: Sequence[str]) -> list[str]:
+        """Those of the methods that have runs of the experiment."""
+        return [method for method in methods if self.of(experiment, method)]
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per run and kept epoch: experiment, method, seed, epoch, and every measure."""
+        import pandas as pd  # slow to import, and most commands do not need it
+
+        frames = [
+            reading.curve.assign(experiment=run.experiment, method=run.method, seed=run.seed)
+            for run, reading in zip(self.runs, self.readings, strict=True)
+            if len(reading.curve)
+        ]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*KEY, "epoch"])
+
+    def curves_of(self, experiment: str, method: str) -> pd.DataFrame:
+        """The curves of one method's seeds."""
+        return self.curves[(self.curves.experiment == experiment) & (self.curves.method == method)]
+
+    def snapshots(self, experiment: str, method: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+        """One row per run and snapshot, read from disk: seed, epoch, singular_values, and a sketch of the displacement."""
+        import pandas as pd
+
+        rows = [
+            {"seed": run.seed, **snapshot}
+            for run, reading in zip(self.runs, self.readings, strict=True)
+            if (run.experiment, run.method) == (experiment, method) and (seeds is None or run.seed in seeds)
+            for snapshot in reading.snapshots()
+        ]
+        return pd.DataFrame(rows, columns=["seed", "epoch", "singular_values", "displacement"])
+
+    def estimates(self) -> dict[str, dict[str, dict[str, Value]]]:
+        """Epochs to the threshold by experiment and method, as plain values for summary.json."""
+        found: dict[str, dict[str, dict[str, Value]]] = {}
+        for experiment, method in dict.fromkeys((run.experiment, run.method) for run in self.runs):
+            numbers = estimate(self.of(experiment, method))
+            counts = {key: getattr(numbers, key) for key in ("n", "passed", "diverged", "unfinished")}
+            ends = {"median": numbers.median, "min": numbers.low, "max": numbers.high}
+            ends |= {"lower_quartile": numbers.lower_quartile, "upper_quartile": numbers.upper_quartile}
+            plain = {key: None if count is None else count.plain for key, count in ends.items()}
+            found.setdefault(experiment, {})[method] = {**counts, **plain}
+        return found
+
+
+def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
+    """Reads all stored runs of the named experiments (names, or paths of TOML files), or of all that the lab has.
+
+    A run that cannot be read becomes a warning, and the others are read.
+
+    Raises:
+        SpecError: an experiment that is neither the lab's nor a file.
+    """
+    loaded = {each.name: each for each in load_each(experiments or (*names(), *beyond())).values()}
+    counted: list[tuple[RunSummary, Reading]] = []
+    variants: list[RunSummary] = []
+    warnings: list[str] = []
+    not_begun: list[str] = []
+    for stored in _in_order(store, loaded, bool(experiments)):
+        try:
+            summary, reading = _summarize(stored, loaded.get(stored.experiment), store)
+        except (StoreError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+            damaged = f"{stored.folder} must be as the lab wrote it, got {error!r}; move it away"
+            warnings.append((str(error) if isinstance(error, StoreError) else damaged).replace(f"{store.root}/", ""))
+            continue
+        folder = stored.folder.relative_to(store.root)
+        if not summary.outcome.epochs and stored.lacks_checkpoint:
+            warnings.append(f"{folder} has records, and no checkpoint with their checksum")
+        elif not summary.outcome.epochs:
+            not_begun.append(folder.as_posix())
+        elif summary.differs:
+            variants.append(summary)
+        else:
+            counted.append((summary, reading))
+    runs, readings = tuple(run for run, _ in counted), tuple(reading for _, reading in counted)
+    rest = (tuple(variants), tuple(warnings), tuple(not_begun))
+    return Gathered(tuple(loaded.values()), bool(experiments), runs, *rest, readings)
+
+
+def _in_order(store: Store, loaded: Mapping[str, Experiment], named: bool) -> Iterator[Stored]:
+    """By experiment, method, seed and id; with `named`, those of the loaded experiments alone."""
+
+    def key(stored: Stored) -> tuple[str, str, int, str, Path]:
+        name = stored.folder.name
+        seed = name.split("-")[1]
+        number = int(seed) if re.fullmatch(r"[0-9]+", seed) else 0
+        return stored.experiment, _method(stored, loaded.get(stored.experiment)), number, name, stored.folder
+
+    for stored in sorted((Stored(path) for path in store.root.glob("*/*/seed-*") if path.is_dir()), key=key):
+        if not named or stored.experiment in loaded:
+            yield stored
+
+
+def _method(stored: Stored, experiment: Experiment | None) -> str:
+    """The method's name; an old one as it is now."""
+    name = stored.folder.parent.name
+    return name if experiment is None else current_method(name, experiment.methods)
+
+
+def _summarize(stored: Stored, experiment: Experiment | None, store: Store) -> tuple[RunSummary, Reading]:
+    spec, method = stored.spec, _method(stored, experiment)
+    run = Run(experiment, method, spec["seed"]) if experiment is not None and method in experiment.methods else None
+    current = spec if run is None else run.describe()  # threshold and budget do not change a run: today's count
+    measure, budget = current["measure"], current["settings"]["epochs"]
+    reading = read_run(stored, measure["threshold"], budget)
+    summary = RunSummary(
+        experiment=stored.experiment,
+        method=method,
+        seed=spec["seed"],
+        id=spec["id"],
+        outcome=reading.outcome,
+        budget=budget,
+        past=measure["past"],
+        platform=reading.platform,
+        end=reading.end,
+        mean_train_accuracy=reading.mean_train_accuracy,
+        seconds=reading.seconds,
+        sessions=reading.sessions,
+        differs=_differences(spec, experiment, run, stored.folder, store),
+    )
+    return summary, reading
+
+
+def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: Path, store: Store) -> str:
+    """How a stored run differs from the catalogue's; empty if it does not."""
+    if experiment is None:
+        return "an experiment that is not the lab's: name its .toml file to report on it"
+    if run is None:
+        return "a method that the experiment does not have"
+    theirs, ours = dict(_leaves(spec)), dict(_leaves(run.describe()))
+    changed = [name for name in theirs if name.startswith(PARTS) and theirs[name] != ours.get(name, theirs[name])]
+    found = [f"{name.removeprefix('settings.')} = {theirs[name]} (catalogue: {ours[name]})" for name in changed]
+    if not found and run.id != spec["id"]:
+        found = ["another id: settings that this version does not know, or other defaults"]
+    if not found and folder.name != f"seed-{run.seed}-{run.id}":
+        found = ["its folder has another name than the lab gave it: a copy"]
+    if not found and (counts := store.folder(run)) != folder:
+        found = [f"a copy under an old name: {counts.relative_to(store.root).as_posix()} counts"]
+    return ", ".join(found)
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of nested tables, and of lists of tables, with its dotted name."""
+    tables = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    if isinstance(value, dict) or tables:
+        for key, item in enumerate(value) if tables else value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value

@@ -1,0 +1,292 @@
+"""Commands that train: grok, run, tune."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from egalitarian.lab import config
+from egalitarian.lab.config import SpecError
+from egalitarian.lab.console.display import follow
+from egalitarian.lab.console.grok import MethodRuns, compare, describe_comparison
+from egalitarian.lab.console.options import (
+    Changes,
+    DataFolder,
+    Device,
+    EveryMethod,
+    JobsAtOnce,
+    Methods,
+    Name,
+    Runs,
+    Seeds,
+    Threads,
+    at_least_one,
+    choose_device,
+    choose_methods,
+    own_folder,
+    parse_seeds,
+    picture_file,
+    set_data_folder,
+    split_each,
+)
+from egalitarian.lab.console.settings import unchanged_settings
+from egalitarian.lab.console.tables import put, trained_table
+from egalitarian.lab.executors import STOPPED, TIME_OVER, Pool
+from egalitarian.lab.runs import (
+    Interrupted,
+    Progress,
+    Request,
+    Silent,
+    Store,
+    carry_out,
+    changed_values,
+    percent,
+    unfinished,
+)
+
+
+def grok(
+    experiment: Name = "addition-97",
+    methods: Methods = None,
+    seeds: Seeds = "0",
+    device: Device = "auto",
+    threads: Threads = 1,
+    full: Annotated[bool, typer.Option("--full", help="Train slow methods to the end, too.")] = False,
+    changes: Changes = None,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Picture to write.", show_default="grok-EXPERIMENT.png"),
+    ] = None,
+) -> None:
+    """Watch networks grok: EGD and SGD live, then a table and a picture.
+
+    The table has epochs and seconds until test accuracy passes the threshold. Without --full, slow methods stop early, and
+    the output says which.
+
+    Everything is stored: Ctrl-C loses nothing, and the same command resumes.
+
+    On a CPU, addition-97 takes about a minute, with --full about seven.
+    """
+    set_data_folder(data)
+    from egalitarian.lab.console.picture import draw_grok
+
+    console, names = Console(highlight=False), split_each(methods)
+    chosen = config.load(experiment, changes or (), names)
+    names = names and choose_methods(chosen, names)
+    store, where, numbers = Store(runs), choose_device(device, threads), parse_seeds(seeds)
+    target = picture_file(picture or Path(f"grok-{chosen.name}{'-changed' if changes else ''}.png"))
+    threshold = percent(chosen.measure.threshold)
+    until = f"until test accuracy passes {threshold}" if chosen.measure.waits else "for a fixed budget"
+    console.print(f"[bold]{escape(chosen.heading)}[/bold]: training {until}")
+    compared: list[MethodRuns] = []
+    try:
+        with follow(console) as listener:
+            for each in compare(chosen, names, numbers, store, where, listener, full):
+                compared.append(each)
+    finally:  # after Ctrl-C, too: the epochs so far
+        compared = [each for each in compared if any(run.last for run in each.runs)]
+        if compared:
+            for part in describe_comparison(chosen, compared, store):
+                put(console, part)
+            draw_grok(store, chosen, compared, target)
+            console.print(f"Picture: [bold]{escape(str(target))}[/bold]", soft_wrap=True)
+            console.print(f"Stored runs: {escape(str(store.root / chosen.name))}", soft_wrap=True)
+
+
+def run(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names from `egalitarian list`, or TOML files.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every experiment of the paper.")] = False,
+    beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond the paper.")] = False,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", metavar="N,...", help="Experiments of the paper's Table N.")
+    ] = None,
+    method: Methods = None,
+    seeds: Seeds = "0-7",
+    changes: Changes = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs",
+            metavar="N",
+            min=1,
+            help="Stop after N epochs without passing.",
+            show_default="the method's",
+        ),
+    ] = None,
+    past: Annotated[
+        int | None,
+        typer.Option("--past", metavar="N", min=0, help="Epochs to train after passing.", show_default="the experiment's"),
+    ] = None,
+    final: Annotated[
+        bool,
+        typer.Option(
+            "--final",
+            help="Train the first seed to the end of its budget, too; with --all or --table, only where the paper did.",
+        ),
+    ] = False,
+    jobs: JobsAtOnce = 1,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option("--tensorboard", metavar="FOLDER", help="Write TensorBoard event files, too.")
+    ] = None,
+) -> None:
+    """Train methods and store the runs; resume unfinished ones.
+
+    A seed passes when its test accuracy exceeds the threshold. A larger --epochs extends stored runs that have not passed,
+    a larger --past those that have.
+
+    A seed's result does not depend on the device or on the other seeds, up to rounding. One exception: in float32 on a
+    GPU, the lab uses the fast polar factor (docs/lab.md).
+    """
+    set_data_folder(data)
+    console, names = Console(highlight=False), split_each(method)
+    if tensorboard and jobs > 1:
+        raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
+    asked = [
+        *(experiments or ()),
+        *(name for number in split_each(tables) for name in config.of_table(number)),
+        *(config.names() if everything else ()),
+        *(config.beyond() if beyond else ()),
+    ]
+    loaded = config.load_each(at_least_one(asked), changes or (), names)
+    numbers, where, values = tuple(parse_seeds(seeds)), choose_device(device, threads), changed_values(changes or ())
+    requests = [
+        Request(
+            experiment=name,
+            method=own,
+            seeds=numbers,
+            device=str(where),
+            threads=threads,
+            runs=runs,
+            values=values,
+            epochs=epochs,
+            past=past,
+            final=final and (name in (experiments or ()) or each.has_final),
+            data=data,
+            preloaded=each,
+        )
+        for name, each in loaded.items()
+        for own in choose_methods(each, names)
+    ]
+    if changes:
+        notice = f"Changed: {', '.join(changes)}. These runs are stored separately and do not count as the paper's."
+        kept = [line for each in requests for line in unchanged_settings(each.loaded, each.method, changes)]
+        for line in (notice, *kept):
+            console.print(f"[dim]{escape(line)}[/dim]")
+    put(console, trained_table(_train(console, requests, jobs, tensorboard)))
+    console.print(
+        f"Stored in {escape(str(runs))}. `egalitarian report` makes tables and figures of all stored runs.", soft_wrap=True
+    )
+
+
+def _train(
+    console: Console, requests: Sequence[Request], jobs: int, tensorboard: Path | None
+) -> Sequence[Sequence[Progress]]:
+    """Carries out the requests, here or in a pool, after one step of each that is not stored."""
+    left = unfinished(requests, keep_damaged=jobs > 1)
+    for request in left:
+        request.try_step()
+    if jobs == 1:
+        with follow(console, curves=False, tensorboard=tensorboard) as listener:
+            return carry_out(requests, listener)
+    run_pool(Pool(console, left, jobs))
+    if missing := [request.name for request in unfinished(requests)]:
+        raise SpecError(f"every run must be stored by now, got none for {', '.join(missing)}; did a file change?")
+    return carry_out(requests, Silent())  # reads the stored runs
+
+
+def tune(
+    family: Annotated[
+        str, typer.Argument(metavar="FAMILY", help="addition, multiplication, parity, mnist, transformer, cifar, or all.")
+    ],
+    methods: EveryMethod = None,
+    device: Device = "auto",
+    threads: Threads = 1,
+    size: Annotated[
+        int | None,
+        typer.Option("--size", metavar="N", help="Side of the grid: 3 has 9 points, 5 has 25.", show_default="the plan's"),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes", metavar="N", min=0, help="Start nothing new after N minutes; results so far are written."
+        ),
+    ] = None,
+    changes: Changes = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="TOML file with your own families.", show_default="the lab's"),
+    ] = None,
+    jobs: JobsAtOnce = 1,
+    runs: Runs = Path("runs"),
+    data: DataFolder = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the results.")] = Path("tuned"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tiny search, to see that it works; its numbers mean nothing.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Overwrite a file that has more points or other rules.")
+    ] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the time on a GPU.")] = False,
+) -> None:
+    """Tune lr and decay of each method alike, then compare on fresh seeds.
+
+    Every method gets a grid of the same size, which moves while its best point is on the edge. Points are compared on a
+    validation split. Rules: docs/tuning.md.
+
+    Ctrl-C loses nothing, and the same command resumes. Exits with 1 when --minutes ran out.
+    """
+    set_data_folder(data)
+    from egalitarian.lab.console.tuning import print_estimate, print_stored, tune_families
+    from egalitarian.lab.tuning import Job, chosen, load_plan, shrunk
+
+    console = Console(highlight=False)
+    listed, names = load_plan(plan), tuple(split_each(methods))
+    families = [shrunk(each, size, quick) for each in chosen(listed, family)]
+    if estimate:
+        print_estimate(console, families, names)
+        return
+    where = (runs, own_folder("--out", out), choose_device(device, threads))
+    job = Job(families, names, tuple(changes or ()), *where, quick, replace)
+    if jobs > 1:
+        if replace:
+            raise SpecError(f"--replace must come without --jobs, got {jobs}; move the old file away, or leave out --jobs")
+        pool = Pool(console, job.requests(threads, plan, size, data), jobs, minutes)
+        try:
+            in_time = run_pool(pool)
+        except (Interrupted, typer.Exit):  # the page of all families has the results so far
+            print_stored(job, Console(quiet=True), list(listed))
+            raise
+        print_stored(job, console, list(listed))
+    else:
+        in_time = tune_families(job, console, list(listed), minutes)
+    if not in_time:
+        console.print("The --minutes are over. Everything is stored; run the same command again to resume.")
+        raise typer.Exit(1)
+
+
+def run_pool(pool: Pool) -> bool:
+    """Whether all requests were carried out in time; a failure, or a stop, ends the command."""
+    ended = pool.run()
+    failed = {name: status for name, status in ended.items() if status not in (0, STOPPED, TIME_OVER)}
+    if failed:
+        named = ", ".join(f"{name} (exit code {status})" for name, status in failed.items())
+        print(f"egalitarian: {len(failed)} of {len(ended)} jobs failed: {named}; see their errors above", file=sys.stderr)
+    if STOPPED in ended.values():
+        raise Interrupted
+    if failed:
+        raise typer.Exit(1)
+    return TIME_OVER not in ended.values()

@@ -1,0 +1,42 @@
+"""A process of a pool: reads one request as JSON from standard input, carries it out, and exits with its status."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+from egalitarian.lab.executors.lines import Lines
+from egalitarian.lab.executors.local import STOPPED, Executable
+from egalitarian.lab.problems import DataError
+from egalitarian.lab.runs import Interrupted, StoreError
+
+KINDS = {"train": "egalitarian.lab.runs:Request", "tune": "egalitarian.lab.tuning:TuneRequest"}
+"""Import paths of the classes of requests. Executors import none of them: tuning imports executors."""
+
+
+def read(values: dict[str, Any]) -> Executable:
+    """The request that these values describe, `kind` among them."""
+    kind = values.pop("kind")
+    module, _, name = KINDS[kind].partition(":")
+    request: type[Executable] = getattr(importlib.import_module(module), name)
+    return request.from_json(values)
+
+
+def main() -> int:
+    """The exit status. A user's mistake is a message, not a traceback."""
+    try:
+        return read(json.load(sys.stdin)).carry_out(Lines())
+    except Interrupted:
+        return STOPPED
+    except KeyboardInterrupt:
+        print("Stopped at once. The last checkpoint is stored.", file=sys.stderr)
+        return STOPPED
+    except (StoreError, DataError, ImportError, ValueError, OSError) as error:
+        print(f"egalitarian: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

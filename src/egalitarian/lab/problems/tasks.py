@@ -1,0 +1,220 @@
+"""Tasks: what is to be learnt, as tensors; modular arithmetic and sparse parity.
+
+A seed gives the same data on every device and in any batch of seeds. To add a task, subclass `Task` in a file of your own
+and name that file in the experiment: see docs/lab.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from egalitarian.lab.config import SpecError, TaskSettings, setting
+
+MOST = 10_000
+"""The largest modulus."""
+
+
+def stream(seed: int, *purpose: str | int) -> torch.Generator:
+    """A CPU generator for one purpose of one seed: independent of every other, and the same on every machine."""
+    text = "/".join(map(str, (seed, *purpose)))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return torch.Generator("cpu").manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+class Split(NamedTuple):
+    """Inputs and their labels: (points, ...) and (points,)."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+class Data(NamedTuple):
+    """One seed's data, on the CPU."""
+
+    train: Split
+    test: Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(TaskSettings):
+    """The base of every task: settings, the network's input and output width, and `build`, which makes one seed's data.
+
+    By default an input is a vector of `features` numbers. A task may declare something else: indices to look up, a sequence
+    of tokens, or an image. Labels are class indices, or -1 and 1 where there is one output.
+    """
+
+    looked_up: ClassVar[bool] = False
+    """Whether an input is a few integers below `features`, in no order: the indices of its ones. The model adds up the
+    columns of its first matrix at these indices."""
+    tokens: ClassVar[int] = 0
+    """The length of an input that is a sequence of integers below `features`; 0 if it is not a sequence."""
+    image: ClassVar[tuple[int, ...]] = ()
+    """(channels, height, width) of an input, `features` numbers in all; empty if the input is flat or not an image."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Width of the network's output."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """The length of an input vector; for integer inputs, the size of the vocabulary."""
+
+    @abstractmethod
+    def build(self, seed: int) -> Data:
+        """The data of one seed. Take every random number from `stream(seed, ...)`."""
+
+    def era(self, epoch: int) -> int:
+        """How often the training labels have changed up to this epoch; for most tasks, never."""
+        return 0
+
+    def relabelled(self, labels: Tensor, seed: int, era: int) -> Tensor:
+        """The training labels of an era, given those of `build`, which are era 0's."""
+        return labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modular(Task, kind="modular"):
+    """a o b mod p for all pairs, some of them for training. Each input is two integers: a and p + b.
+
+    Adding up these two columns of the first matrix equals the paper's product with two concatenated one-hot vectors.
+    """
+
+    operation: Literal["+", "-", "*", "/"]
+    modulus: int = setting(least=2)
+    train_fraction: float = setting(0.5, above=0, below=1)
+    looked_up: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.modulus > MOST:
+            raise SpecError(f"modulus must be at most {MOST}, got {self.modulus}; lower it: all pairs are held in memory")
+        if self.operation == "/" and not is_prime(self.modulus):
+            raise SpecError(
+                f"modulus must be a prime for division, got {self.modulus}; only then has every divisor an inverse"
+            )
+        if not 1 <= self.train_size < self.pairs:
+            raise SpecError(f"train_fraction must leave pairs on both sides, got {self.train_fraction:g}; try 0.5")
+
+    @property
+    def outputs(self) -> int:
+        return self.modulus
+
+    @property
+    def features(self) -> int:
+        return 2 * self.modulus
+
+    @property
+    def pairs(self) -> int:
+        return self.modulus * (self.modulus - self.first)
+
+    @property
+    def first(self) -> int:
+        """The smallest b."""
+        return 1 if self.operation == "/" else 0
+
+    @property
+    def train_size(self) -> int:
+        return int(self.pairs * self.train_fraction)
+
+    def table(self) -> Split:
+        """All pairs, in order, with their labels. Division leaves out b = 0."""
+        a, b = torch.cartesian_prod(torch.arange(self.modulus), torch.arange(self.first, self.modulus)).unbind(1)
+        return Split(self.encode(a, b), self.answers(a, b))
+
+    def encode(self, a: Tensor, b: Tensor) -> Tensor:
+        """The pairs as inputs."""
+        return torch.stack([a, self.modulus + b], dim=1)
+
+    def answers(self, a: Tensor, b: Tensor) -> Tensor:
+        p = self.modulus
+        inverse = torch.tensor([pow(x, -1, p) if self.operation == "/" and x else 0 for x in range(p)])
+        return {"+": a + b, "-": a - b, "*": a * b, "/": a * inverse[b]}[self.operation] % p
+
+    def build(self, seed: int) -> Data:
+        table = self.table()
+        order = torch.randperm(self.pairs, generator=stream(seed, "split"))
+        train, test = order[: self.train_size], order[self.train_size :]
+        return Data(
+            Split(table.inputs[train], table.labels[train]),
+            Split(table.inputs[test], table.labels[test]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModularSequence(Modular, kind="modular-sequence"):
+    """`a o b =`, to be completed by the answer, for all pairs. Tokens are the p numbers, the operator and the equals sign.
+
+    A factor b is never 0, as in the Grokfast code: there, p pairs would share the answer 0.
+    """
+
+    looked_up: ClassVar[bool] = False
+    tokens: ClassVar[int] = 4
+
+    @property
+    def first(self) -> int:
+        return 1 if self.operation in ("*", "/") else 0
+
+    @property
+    def features(self) -> int:
+        return self.modulus + 2
+
+    @property
+    def outputs(self) -> int:
+        return self.features
+
+    def encode(self, a: Tensor, b: Tensor) -> Tensor:
+        operator, equals = torch.full_like(a, self.modulus), torch.full_like(a, self.modulus + 1)
+        return torch.stack([a, operator, b, equals], dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity(Task, kind="parity"):
+    """The product of k secret signs among n, on samples that every seed draws for itself."""
+
+    bits: int = setting(least=1)
+    secret_bits: int = setting(least=1)
+    train_size: int = setting(least=1)
+    test_size: int = setting(least=1)
+    secret: Literal["random", "first"] = "random"
+    """Which bits: k drawn by the seed, as in the paper's text, or the first k, as in its code."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.secret_bits > self.bits:
+            raise SpecError(f"secret_bits must be at most bits = {self.bits}, got {self.secret_bits}; lower it")
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @property
+    def features(self) -> int:
+        return self.bits
+
+    def subset(self, seed: int) -> Tensor:
+        """The indices of the secret bits."""
+        if self.secret == "first":
+            return torch.arange(self.secret_bits)
+        return torch.randperm(self.bits, generator=stream(seed, "secret"))[: self.secret_bits].sort().values
+
+    def build(self, seed: int) -> Data:
+        secret = self.subset(seed)
+
+        def draw(part: str, size: int) -> Split:
+            signs = torch.randint(0, 2, (size, self.bits), generator=stream(seed, part)).mul_(2).sub_(1)
+            return Split(signs.float(), signs[:, secret].prod(1).float())
+
+        return Data(draw("train", self.train_size), draw("test", self.test_size))
+
+
+def is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))

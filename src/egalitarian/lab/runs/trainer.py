@@ -1,0 +1,160 @@
+"""One batch of seeds, trained from the same epoch on until each is done, with checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from egalitarian.lab.config import PolarSettings, Run
+from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Stop
+from egalitarian.lab.runs.provenance import environment
+from egalitarian.lab.runs.store import Writer
+from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Spectra, Stepper, settled, train
+
+SAVE_EVERY = 10.0
+"""Seconds between checkpoints."""
+STAY = {"cuda": 0.5}
+"""The share of a batch, by device, that may be done before the others continue without it. A new capture of CUDA graphs
+costs more than a few seeds that train on unrecorded. Elsewhere a seed leaves as soon as it is done."""
+States = list[dict[str, Tensor]]
+
+
+class Trainer:
+    """Trains batches of seeds. A seed that is done leaves; the others continue as a smaller batch."""
+
+    def __init__(self, writers: Mapping[int, Writer], stop: Stop, device: torch.device, listener: Listener) -> None:
+        self._writers, self._stop, self._device, self._listener = writers, stop, device, listener
+
+    def train(self, batch: list[Progress]) -> None:
+        """Trains these seeds, which are at the same epoch, until each is done. Raises Interrupted when all are saved."""
+        first, states = batch[0], _load(batch)
+        about = {**environment(self._device), **_arithmetic(first.run, self._device)}
+        about |= {"epoch": first.next_epoch, "seeds": len(batch)}
+        for progress in batch:
+            writer, checkpoint = self._writers[progress.run.seed], progress.checkpoint
+            if checkpoint is not None:
+                writer.keep(checkpoint.epoch)  # before the records after it are cut off, which a newer one has checksums of
+            writer.begin(checkpoint, about)
+        with _interrupts() as interrupted:
+            self._listener.begins(batch, self._stop)  # a listener may interrupt: the run has a checkpoint even then
+            while batch:
+                states = self._train_until_some_are_done(batch, states, interrupted)
+                left = [index for index, progress in enumerate(batch) if not progress.done(self._stop)]
+                self._listener.ends([progress for progress in batch if progress.done(self._stop)])
+                batch, states = [batch[index] for index in left], [states[index] for index in left]
+                if interrupted.is_set():
+                    raise Interrupted
+
+    def _train_until_some_are_done(
+        self, batch: list[Progress], states: States | None, interrupted: threading.Event
+    ) -> States:
+        """The states of all seeds when enough are done or there is an interrupt. Each is saved as it was when done."""
+        first = batch[0].run
+        ensemble = Ensemble(first.experiment, [progress.run.seed for progress in batch], self._device)
+        stepper = Stepper(first.method, ensemble.parameters, first.experiment.training.warmup)
+        everyone = range(len(batch))
+        if states is None:
+            states = self._save(ensemble, stepper, everyone, 0)
+        else:
+            _restore(ensemble, stepper, states)
+        meter = FullMeter(ensemble, stepper, _spectra(first, self._device))
+        saved = time.monotonic()
+        for epoch in train(ensemble, stepper, batch[0].next_epoch, meter=meter):
+            training = [index for index in everyone if not batch[index].done(self._stop)]
+            self._record(epoch, batch, training)
+            self._listener.epoch([batch[index] for index in training], [epoch.records[index] for index in training])
+            done = [index for index in everyone if batch[index].done(self._stop)]
+            over = interrupted.is_set() or len(done) > STAY.get(self._device.type, 0.0) * len(batch)
+            if over or time.monotonic() - saved > SAVE_EVERY:
+                states = self._save(ensemble, stepper, training, epoch.number + 1)
+                saved = time.monotonic()
+            elif newly := [index for index in training if index in done]:
+                self._save(ensemble, stepper, newly, epoch.number + 1)
+            if over:
+                break
+        return states
+
+    def _record(self, epoch: Epoch, batch: list[Progress], training: Sequence[int]) -> None:
+        timing = {
+            "epoch": epoch.number,
+            "training": epoch.training_seconds,
+            "measuring": epoch.measuring_seconds,
+            "seeds": len(batch),
+            "device": self._device.type,
+        }
+        for index in training:
+            self._writers[batch[index].run.seed].append(epoch.records[index], timing)
+            for record in epoch.records[index]:
+                batch[index].take(record)
+
+    def _save(self, ensemble: Ensemble, stepper: Stepper, indices: Sequence[int], epoch: int) -> States:
+        """Writes the new checkpoints of these seeds, and removes the old when all are safe. Returns the states of all."""
+        states = [
+            {**{f"parameters.{name}": tensor.detach()[index] for name, tensor in ensemble.parameters.items()}, **state}
+            for index, state in enumerate(stepper.states())
+        ]
+        for index in indices:
+            self._writers[ensemble.seeds[index]].save(epoch, states[index], ensemble.seeds)
+        for index in indices:
+            self._writers[ensemble.seeds[index]].keep(epoch)
+        return states
+
+
+def _load(batch: list[Progress]) -> States | None:
+    """The seeds' states; None if they start."""
+    checkpoints = [progress.checkpoint for progress in batch if progress.checkpoint is not None]
+    if len(checkpoints) < len(batch) or checkpoints[0].epoch == 0:
+        return None
+    return [checkpoint.tensors() for checkpoint in checkpoints]
+
+
+def _restore(ensemble: Ensemble, stepper: Stepper, states: States) -> None:
+    with torch.no_grad():
+        for name, parameter in ensemble.parameters.items():
+            for own, state in zip(parameter, states, strict=True):
+                own.copy_(state[f"parameters.{name}"])
+    stepper.load([{key: value.to(ensemble.device) for key, value in state.items()} for state in states])
+
+
+def _spectra(run: Run, device: torch.device) -> Spectra:
+    """What `measure.spectra` means on this device."""
+    setting = run.experiment.measure.spectra
+    if setting == "auto":
+        return "snapshots" if device.type == "cuda" else "epochs"
+    return setting
+
+
+def _arithmetic(run: Run, device: torch.device) -> dict[str, str]:
+    """The precision of the polar factor, for the environment."""
+    chain = settled(run.method.transform, device, getattr(torch, run.experiment.training.precision))
+    modes = [link.precision for link in chain if isinstance(link, PolarSettings)]
+    return {"polar": ", ".join(dict.fromkeys(modes))} if modes else {}
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM end the training after the running epoch, with everything saved; a second one ends it at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def handle(number: int, frame: FrameType | None) -> Any:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

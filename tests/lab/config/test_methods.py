@@ -1,0 +1,59 @@
+"""Settings of a method that do not go together are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from egalitarian.lab.config.methods import Method
+from egalitarian.lab.config.schema import SpecError, read
+
+FORM = re.compile(r"\S.* must .+, got .+; \S.*")
+"""<what> must be <rule>, got <value>; <way out>."""
+
+
+def message(make: Callable[[], Any]) -> str:
+    with pytest.raises(SpecError) as caught:
+        make()
+    text = str(caught.value)
+    assert FORM.fullmatch(text), text
+    return text
+
+
+BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
+    "muon everywhere": ({"optim": {"optimizer": "muon"}}, "optim.optimizer must work for every parameter, got 'muon'"),
+    "muon and a transform": (
+        {"hidden": {"optimizer": "muon"}, "transform": [{"name": "polar"}]},
+        "transform must be empty with muon",
+    ),
+    "adam decoupled": ({"optim": {"optimizer": "adam", "weight_decay": 1.0}, "decay": "decoupled"}, "or use adamw"),
+    "sgd with momentum decoupled": (
+        {"optim": {"momentum": 0.9, "weight_decay": 1.0}, "decay": "decoupled"},
+        "decay must be 'after' or 'before' for sgd with momentum",
+    ),
+    "adamw after": (
+        {"optim": {"optimizer": "adamw", "weight_decay": 1.0}, "decay": "after"},
+        "decay must be 'decoupled' with adamw, got 'after'",
+    ),
+    "adamw before": (
+        {"optim": {"optimizer": "adamw", "weight_decay": 1.0}},
+        "decay must be 'decoupled' with adamw, got 'before'",
+    ),
+    "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
+    "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),
+    "three betas": ({"optim": {"betas": [0.9, 0.9, 0.9]}}, "betas must be two numbers, got [0.9, 0.9, 0.9]"),
+    "nesterov without momentum": ({"optim": {"nesterov": True}}, "nesterov must be false without momentum, got true"),
+    "nesterov of rmsprop": (
+        {"optim": {"optimizer": "rmsprop", "momentum": 0.9, "nesterov": True}},
+        "nesterov must be false for rmsprop, got true",
+    ),
+}
+
+
+@pytest.mark.parametrize(("values", "expected"), BETWEEN.values(), ids=BETWEEN)
+def test_settings_that_do_not_go_together_are_an_error(values: dict[str, Any], expected: str) -> None:
+    table = {"title": "t", "epochs": 1, "optim": {}, **values}
+    assert expected in message(lambda: read(Method, table, "methods.mine"))

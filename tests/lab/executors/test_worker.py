@@ -1,0 +1,129 @@
+"""Requests as JSON: values travel as values, and a worker carries out what it reads, without the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import law, small
+
+from egalitarian.lab.config import Run, SpecError
+from egalitarian.lab.executors import STOPPED, Lines, worker
+from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop, changed_values
+
+VALUES = {"task.modulus": 7, "model.width": 8, "training.batch": 8, "optim.lr": 0.1 + 0.2, "training.drop_last": True}
+SMALL = Request("addition-97", "sgd", (0, 1), "cpu", 1, Path("runs"), values=VALUES, epochs=2)
+texts = st.text(max_size=20)
+plain = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False), texts, st.lists(st.floats(allow_nan=False)))
+
+
+def there_and_back(request: Request) -> Any:
+    return worker.read(json.loads(json.dumps({"kind": request.kind, **request.to_json()})))
+
+
+@law
+@given(
+    experiment=texts,
+    seeds=st.lists(st.integers(0, 10**9), min_size=1),
+    values=st.dictionaries(texts, plain),
+    epochs=st.none() | st.integers(1),
+    final=st.booleans(),
+    data=st.none() | st.just(Path("data sets")),
+)
+def test_what_travels_arrives(experiment: str, seeds: list[int], values: dict[str, Any], **more: Any) -> None:
+    request = Request(experiment, "egd", tuple(seeds), "cuda:1", 2, Path("a b/runs"), values=values, **more)
+    assert there_and_back(request) == request
+
+
+def test_numbers_travel_as_numbers() -> None:
+    arrived = there_and_back(SMALL).values
+    assert arrived == VALUES
+    assert [type(value) for value in arrived.values()] == [type(value) for value in VALUES.values()]
+
+
+def test_a_request_loads_what_the_command_line_would() -> None:
+    changes = ["task.modulus=7", "optim.lr=0.25", "methods.sgd.optim.lr=0.5", "model.width=8", "optim.lr=0.75"]
+    request = Request("addition-97", "sgd", (0,), "cpu", 1, Path("runs"), values=changed_values(changes))
+    assert list(request.values) == ["task.modulus", "methods.sgd.optim.lr", "model.width", "optim.lr"]
+    method = request.loaded.method("sgd")
+    assert method.optim.lr == 0.75  # the last change counts
+    assert (request.loaded.task.modulus, request.name) == (7, "addition-97 sgd")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", worker.KINDS)
+def test_every_kind_is_a_class_that_names_itself(kind: str) -> None:
+    module, _, name = worker.KINDS[kind].partition(":")
+    found = getattr(importlib.import_module(module), name)
+    assert found.kind == kind
+    assert all(callable(getattr(found, method)) for method in ("to_json", "from_json", "carry_out"))
+
+
+def run_worker(folder: Path) -> subprocess.CompletedProcess[str]:
+    request = dataclasses.replace(SMALL, runs=folder)
+    text = json.dumps({"kind": request.kind, **request.to_json()})
+    command = [sys.executable, "-P", "-m", "egalitarian.lab.executors.worker"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, input=text, capture_output=True, text=True, env=environment)
+
+
+def test_a_worker_carries_out_what_it_reads(tmp_path: Path) -> None:
+    done = run_worker(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("addition-97 sgd: 2 seeds, up to 2 epochs\n")
+    assert len(list(tmp_path.rglob("records.jsonl"))) == 2
+    again = run_worker(tmp_path)
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "addition-97 sgd: 2 seeds already stored")
+
+
+def test_a_workers_mistakes_are_messages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for error, status, text in (
+        (SpecError("optim.lr must be > 0, got 0; raise it"), 2, "egalitarian: optim.lr must be > 0, got 0; raise it\n"),
+        (Interrupted(), STOPPED, ""),
+        (KeyboardInterrupt(), STOPPED, "Stopped at once. The last checkpoint is stored.\n"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"kind": "train", **SMALL.to_json()})))
+        with patch.object(Request, "carry_out", side_effect=error):
+            assert worker.main() == status
+        assert capsys.readouterr().err == text
+
+
+def test_lines_report_what_happens() -> None:
+    run, stop, written = Run(small(), "sgd", 3), Stop(0.5, 9, 1), []
+    lines, progress = Lines(written.append), Progress(run, Outcome(0.5))
+    lines.begins([progress], stop)
+    for epoch, accuracy in enumerate((0.25, 0.75)):
+        record = {"epoch": epoch, "train_loss": 0.1, "train_accuracy": 0.5, "test_accuracy": accuracy}
+        progress.take(record)
+        lines.epoch([progress], [[record]])  # too soon after the first line
+    lines.ends([progress])
+    lines.stored([progress], stop)
+    lines.note("half as many")
+    ended = "  seed 3: passed 50% at epoch 1, with 75.0%"
+    assert written == [
+        "addition-97 sgd: 1 seed, up to 9 epochs",
+        ended,
+        "addition-97 sgd: 1 seed already stored",
+        ended,
+        "  half as many",
+    ]
+
+
+def test_a_status_is_not_repeated_within_seconds() -> None:
+    written: list[str] = []
+    lines = Lines(written.append)
+    for text in ("first", "second"):
+        lines.status(text)
+    with patch("egalitarian.lab.executors.lines.EVERY", -1.0):
+        lines.status("third")
+    assert written == ["first", "third"]

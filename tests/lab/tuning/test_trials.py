@@ -1,0 +1,241 @@
+"""Tuning small runs: the choice reads the validation split, nothing is trained twice, a stop loses nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import CPU, files, groks, records, small
+from tuned_entries import CHANGES, HERE, METHODS, tuned, without_time
+
+from egalitarian.lab.config import Record, Run, SpecError, catalog
+from egalitarian.lab.console.tuning import markdown
+from egalitarian.lab.runs import Interrupted, Progress, Silent, Store
+from egalitarian.lab.tuning.plan import Family, load_plan
+from egalitarian.lab.tuning.points import Grid
+from egalitarian.lab.tuning.results import Results, read_results
+from egalitarian.lab.tuning.table import rows
+from egalitarian.lab.tuning.trials import OutOfTime, PointMessages, Session, prepare, tune
+
+
+@pytest.mark.parametrize("change", ["optim.lr=5", "methods.egd.optim.lr=5", "training.validation=0.2"])
+def test_a_change_of_a_tuned_setting_is_refused(change: str) -> None:
+    with pytest.raises(SpecError, match=f"--set must not change what is tuned, got '{change}' for egd of addition"):
+        prepare([Grid(load_plan()["addition"], "egd", [change])])
+
+
+def test_every_method_is_tuned_and_measured(tmp_path: Path, family: Family) -> None:
+    found = tuned(tmp_path, family)
+    assert found["complete"]
+    assert list(found["methods"]) == list(METHODS)
+    for name, entry in found["methods"].items():
+        assert entry["complete"]
+        assert len(entry["points"]) in ((9,) if len(entry["windows"]) == 1 else (9 + 3, 9 + 5))
+        assert [one["seed"] for one in entry["fresh"]] == [0, 1]
+        for point in entry["points"]:
+            assert [one["seed"] for one in point["seeds"]] == [6, 7]
+            assert all(one["epochs"] <= point["budget"] <= 9 for one in point["seeds"])
+        best = entry["best"]
+        chosen = next(point for point in entry["points"] if point["place"] == best["place"])
+        surest = min(failures(point) for point in entry["points"])
+        medians = [point["median"] for point in entry["points"] if failures(point) == surest]
+        assert failures(chosen) == surest
+        assert chosen["median"] == min(medians, key=lambda median: math.inf if median is None else median)
+        loaded = catalog.load("parity-2", [*CHANGES, *best["changes"]])
+        for one in entry["fresh"]:  # stored like any other run
+            run = Run(loaded, name, one["seed"])
+            assert run.id == one["id"]
+            stored = Store(tmp_path / "runs").find(run).records()
+            assert all("validation_accuracy" not in record for record in stored)
+            past = [r["epoch"] for r in stored if "snapshot" not in r and r["test_accuracy"] > 0.9]
+            assert one["crossed"] == next(iter(past), None)
+
+
+def failures(point: dict[str, Any]) -> int:
+    return sum(seed["crossed"] is None for seed in point["seeds"])
+
+
+def test_without_moves_every_method_has_the_same_number_of_points(tmp_path: Path, family: Family) -> None:
+    found = tuned(tmp_path, family.replace(moves=0, no_decay=True))
+    assert [len(entry["points"]) for entry in found["methods"].values()] == [12, 12]
+    assert [len({point["decay"] for point in entry["points"]}) for entry in found["methods"].values()] == [4, 4]
+
+
+def test_the_choice_reads_the_validation_split_of_runs_that_train_until_it_passes(tmp_path: Path, family: Family) -> None:
+    seeds = (6, 7, 8, 9)
+    changes = (*CHANGES, "measure.past=0")  # so that a sweep ends a seed as soon as its test accuracy is past
+    found = tuned(tmp_path, family.replace(moves=0, cut=50.0, tuning_seeds=seeds), ["egd"], changes=changes)
+    differs = 0
+    for folder in (tmp_path / "runs" / "tuning").glob("*/*/seed-*"):
+        spec = json.loads((folder / "spec.json").read_text())
+        own = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+        own = [record for record in own if "snapshot" not in record]
+        (outcome,) = [
+            one for point in found["methods"]["egd"]["points"] for one in point["seeds"] if one["id"] == spec["id"]
+        ]
+        passed = {
+            kind: next((record["epoch"] for record in own if record[f"{kind}_accuracy"] > 0.9), None)
+            for kind in ("validation", "test")
+        }
+        assert outcome["crossed"] == passed["validation"]
+        assert passed["validation"] is not None or len(own) == 9
+        differs += passed["validation"] != passed["test"]
+    assert differs > 3
+
+
+def test_a_second_time_nothing_is_trained(tmp_path: Path, family: Family, trained: list[str]) -> None:
+    found = tuned(tmp_path, family)
+    assert trained
+    trained.clear()
+    before = files(tmp_path / "runs")
+    assert without_time(tuned(tmp_path, family)) == without_time(found)
+    assert trained == []
+    assert files(tmp_path / "runs") == before
+    shutil.move(tmp_path / "results", tmp_path / "away")  # the runs alone
+    assert without_time(tuned(tmp_path, family)) == without_time(found)
+    assert trained == []
+    shutil.rmtree(tmp_path / "runs")  # the file alone
+    assert without_time(tuned(tmp_path, family)) == without_time(found)
+    assert trained == []
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_larger_window_trains_only_what_is_new(tmp_path: Path, family: Family, trained: list[str]) -> None:
+    tuned(tmp_path, family.replace(moves=0, cut=50.0), ["egd"])
+    trained.clear()
+    found = tuned(tmp_path, family.replace(moves=0, cut=50.0, size=5), ["egd"])
+    assert len(found["methods"]["egd"]["points"]) == 25
+    fresh = {one["id"] for one in found["methods"]["egd"]["fresh"]}
+    assert len(set(trained) - fresh) == (25 - 9) * 2
+
+
+def test_a_method_that_never_passes_is_reported_so(tmp_path: Path, family: Family) -> None:
+    found = tuned(tmp_path, family.replace(budget=2, moves=0), changes=(*CHANGES, "measure.threshold=1", "epochs=2"))
+    assert found["complete"]
+    for row in rows(found):
+        assert (row.inside, row.fresh, row.passed, row.gain) == ("no point passes", "> 2", "0 of 2", "–")
+    assert "no point passes" in markdown([found])
+
+
+class Signals(Silent):
+    """Ctrl-C at an epoch's end, after so many epochs in all."""
+
+    def __init__(self, epochs: int) -> None:
+        self._left = epochs
+
+    def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
+        self._left -= 1
+        if self._left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_leaves_a_file_that_is_marked_as_partial(tmp_path: Path, family: Family) -> None:
+    with pytest.raises(Interrupted):
+        tuned(tmp_path, family, listener=Signals(30))
+    (path,) = (tmp_path / "results").glob("*.json")
+    partial = read_results(path)
+    assert not partial["complete"]
+    entry = partial["methods"]["egd"]
+    assert not entry["complete"]
+    assert 0 < len(entry["points"]) < 9
+    (row,) = rows(partial)
+    assert (row.inside, row.fresh) == ("not yet known", "partial")
+    assert "(partial)" in markdown([partial])
+    spent = entry["spent"]
+    assert list(spent) == ["a machine, 2026-11-15"]
+    whole = tuned(tmp_path, family, environment={"hardware": "another", "when": "2026-11-16T01:00"})
+    (own, _), *_ = [list(each["spent"].items()) for each in whole["methods"].values() if len(each["spent"]) == 2]
+    assert own == ("a machine, 2026-11-15", spent["a machine, 2026-11-15"]), "the seconds of the other machine stay"
+    assert "a machine, 2026-11-15: " in markdown([whole])
+    assert "another, 2026-11-16: " in markdown([whole])
+    known = tuned(tmp_path, family, environment={"hardware": "a third", "when": "2026-11-17"})
+    assert {name: each["spent"] for name, each in known["methods"].items()} == {
+        name: each["spent"] for name, each in whole["methods"].items()
+    }, "nothing was trained on the third"
+    unbroken = tuned(tmp_path / "unbroken", family, environment={"hardware": "another", "when": "2026-11-16T01:00"})
+    assert without_time(whole) == without_time(unbroken)
+
+
+def test_nothing_begins_after_the_deadline(tmp_path: Path, family: Family) -> None:
+    with pytest.raises(OutOfTime):
+        tuned(tmp_path, family, deadline=time.monotonic() - 1)
+    assert not (tmp_path / "runs").exists()
+    whole = tuned(tmp_path, family)
+    assert whole["complete"]
+    assert without_time(tuned(tmp_path, family, deadline=time.monotonic() - 1)) == without_time(whole)  # all of it is known
+
+
+def test_an_interrupted_search_that_reaches_further_leaves_its_points_in_the_file(
+    tmp_path: Path, family: Family, request: pytest.FixtureRequest
+) -> None:
+    """The complete entry stays. The new points are not trained again, even without their runs."""
+    whole = tuned(tmp_path, family.replace(moves=0), ["egd"])["methods"]["egd"]
+    further = family.replace(size=5)
+
+    class Enough(Silent):
+        points = 0
+
+        def begins(self, runs: Sequence[Progress], stop: Any) -> None:
+            self.points += 1
+            if self.points == 4:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path, further, ["egd"], listener=Enough())
+    stopped = read_results(next((tmp_path / "results").glob("*.json")))["methods"]["egd"]
+    assert stopped["complete"]
+    assert (stopped["best"], stopped["fresh"]) == (whole["best"], whole["fresh"])
+    assert stopped["points"] == whole["points"]
+    assert len(stopped["further"]) == 3
+    shutil.rmtree(tmp_path / "runs")
+    trained = request.getfixturevalue("trained")
+    resumed = tuned(tmp_path, further, ["egd"])["methods"]["egd"]
+    assert len(resumed["points"]) > len(whole["points"])
+    assert "further" not in resumed
+    assert trained
+    tried = [*stopped["points"], *stopped["further"]]
+    assert not {seed["id"] for point in tried for seed in point["seeds"]} & set(trained)
+
+
+def test_a_message_for_each_point_and_each_epoch(tmp_path: Path, family: Family) -> None:
+    shown: list[str] = []
+    messages = PointMessages(shown.append)
+    results = Results(tmp_path, family, catalog.load(family.experiment, CHANGES))
+    session = Session(Store(tmp_path / "runs"), CPU, messages, report=messages.begin)
+    tune(Grid(family, "egd", CHANGES), session, results, HERE)
+    assert shown[0] == "point 1: lr 0.1, decay 0.001, up to 9 epochs"
+    assert re.fullmatch(r"point 1: lr 0.1, decay 0.001, up to 9 epochs; epoch 0, accuracy \d+.\d%", shown[1])
+    points = [text for text in shown if text.startswith("point ") and "; epoch" not in text]
+    entry = results.methods["egd"]
+    moved = [text for text in points if ", move 1 of at most 1: " in text]
+    assert len(moved) == len(entry["points"]) - 9
+    assert points[9:] == moved
+    assert any(re.match(r"best lr \S+, decay \S+; now 2 fresh seeds; epoch 0", text) for text in shown)
+
+
+def test_the_switch_off_reads_the_validation_split() -> None:
+    experiment = catalog.load("addition-97-validation")
+    assert experiment.training == catalog.load("addition-97").training.replace(validation=0.5)
+    assert experiment.methods == catalog.load("addition-97").methods
+    differs = 0
+    for own in records(groks("training.validation=0.5"), "egd", [6, 7, 0, 1, 2, 3], 20):
+        passed = {
+            kind: next((record["epoch"] for record in own if record[f"{kind}_accuracy"] > 0.9), 20)
+            for kind in ("validation", "test")
+        }
+        assert [record["active"] for record in own] == [record["epoch"] <= passed["validation"] for record in own]
+        differs += passed["validation"] != passed["test"]
+    assert differs >= 2
+
+
+def test_the_experiment_with_a_validation_split_trains() -> None:
+    (own,) = records(small("addition-97-validation"), "egd", [0], 2)
+    assert all("validation_accuracy" in record for record in own)

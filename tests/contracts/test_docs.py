@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from egalitarian.lab.config import catalog
+from egalitarian.lab.runs import sweep
 from egalitarian.lab.runs.progress import Stop
 from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs import sweep
 from egalitarian.lab.tuning.plan import load_plan
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ not matter, a zero matrix stays zero, and a matrix with a NaN or an Inf comes ba
 Doors: `polar`, `polar_lowrank`, `normalize`, `natural`; `explain` prints the `Route` that `polar` follows.
 """
 
-from egalitarian.kernels.lowrank import gaussian, polar_lowrank
 from egalitarian.kernels.factor import explain, polar
+from egalitarian.kernels.lowrank import gaussian, polar_lowrank
 from egalitarian.kernels.route import RTOL, Method, Precision, Route, Tier, check_matrix, choose, decide
 from egalitarian.kernels.scaling import largest_entry, normalize
 from egalitarian.kernels.svd import natural

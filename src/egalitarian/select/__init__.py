@@ -4,7 +4,7 @@ It knows modules, names and shapes, and never looks at a gradient. A plan lists 
 alone for a reason. `patterns` matches the selectors that a user passes.
 """
 
-from egalitarian.select.selection import matrices, survey
 from egalitarian.select.plan import Entry, Plan, PlannedGroups, PlannedParameters, Target, annotate, whole
+from egalitarian.select.selection import matrices, survey
 
 __all__ = ["Entry", "Plan", "PlannedGroups", "PlannedParameters", "Target", "annotate", "matrices", "survey", "whole"]

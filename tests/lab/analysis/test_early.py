@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from egalitarian.lab.analysis.early import FEWEST, correlations
+from egalitarian.lab.analysis.curves import FEWEST, correlations
 
 
 def test_a_perfect_order_is_one_and_its_reverse_minus_one() -> None:

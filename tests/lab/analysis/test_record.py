@@ -10,8 +10,7 @@ import pytest
 from report_records import write_run
 
 from egalitarian.lab.analysis import check, load_record, to_record
-from egalitarian.lab.analysis.judging import anchor
-from egalitarian.lab.analysis.record import HEAD, Finding, RecordedVerdict, VerdictRecord
+from egalitarian.lab.analysis.judging import HEAD, Finding, RecordedVerdict, VerdictRecord, anchor
 from egalitarian.lab.config import SpecError, catalog, load_contents, read
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.runs import Store

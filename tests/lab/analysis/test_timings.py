@@ -10,8 +10,8 @@ import pytest
 from report_records import write_run
 
 from egalitarian.lab.analysis import estimate, gather
+from egalitarian.lab.analysis.reading import TrainingSession, occupied, sessions_of
 from egalitarian.lab.analysis.statistics import cost_of, seconds_to_threshold
-from egalitarian.lab.analysis.timings import TrainingSession, occupied, sessions_of
 from egalitarian.lab.runs import Store
 
 

@@ -23,7 +23,8 @@ from small import small
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.console.training import run_pool
 from egalitarian.lab.executors import STOPPED, TIME_OVER, Pool
-from egalitarian.lab.runs import Interrupted, Request, acquire
+from egalitarian.lab.runs import Interrupted, Request
+from egalitarian.lab.runs.files import acquire
 
 SMALL = ["--set=task.modulus=7", "--set=model.width=8", "--set=training.batch=8", "--seeds=0-1", "--device=cpu"]
 

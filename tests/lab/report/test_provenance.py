@@ -8,7 +8,7 @@ from report_records import write_run
 
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.report import write_report
-from egalitarian.lab.report.provenance import provenance_table
+from egalitarian.lab.report.summary import provenance_table
 from egalitarian.lab.runs import Store
 
 

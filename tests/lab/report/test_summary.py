@@ -8,7 +8,7 @@ import pytest
 from report_records import write_run
 
 from egalitarian.lab.analysis import VerdictRecord, check, gather, judge
-from egalitarian.lab.analysis.record import RecordedVerdict
+from egalitarian.lab.analysis.judging import RecordedVerdict
 from egalitarian.lab.config import load_contents
 from egalitarian.lab.report import write_report
 from egalitarian.lab.report.summary import Overview, cost_lines, overview

@@ -529,7 +529,7 @@ def test_a_lock_names_its_process_even_after_failed_attempts(tmp_path: Path) -> 
 def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     """SIGKILL: nothing of Python runs any more."""
     path = tmp_path / "lock"
-    script = "import sys; from pathlib import Path; from egalitarian.lab.runs import acquire; "
+    script = "import sys; from pathlib import Path; from egalitarian.lab.runs.files import acquire; "
     script += "lock = acquire(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

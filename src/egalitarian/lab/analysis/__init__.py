@@ -5,21 +5,21 @@
 
 from egalitarian.lab.analysis.counts import NOTHING, Count, Value, in_percent, measured, percent, quantile, ratio, times
 from egalitarian.lab.analysis.curves import (
+    CHANCE,
     Array,
     Band,
     band,
     common_seed,
+    early_rows,
     fan,
     plane_of,
     rest_of_full_run,
 )
-from egalitarian.lab.analysis.early import CHANCE, early_rows
-from egalitarian.lab.analysis.early import FEWEST as FEWEST_POINTS
+from egalitarian.lab.analysis.curves import FEWEST as FEWEST_POINTS
 from egalitarian.lab.analysis.gains import AverageGain, average_gain
 from egalitarian.lab.analysis.gathered import Gathered, gather
-from egalitarian.lab.analysis.judging import ERRATA, VerdictKind
-from egalitarian.lab.analysis.reading import Reading, RunSummary
-from egalitarian.lab.analysis.record import VerdictRecord, load_record
+from egalitarian.lab.analysis.judging import ERRATA, VerdictKind, VerdictRecord, load_record
+from egalitarian.lab.analysis.reading import Platform, Reading, RunSummary
 from egalitarian.lab.analysis.rows import (
     AccuracyRow,
     MethodRow,
@@ -38,7 +38,6 @@ from egalitarian.lab.analysis.statistics import (
     median_and_range,
     spent_on,
 )
-from egalitarian.lab.analysis.timings import Platform
 from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, tally, to_record
 
 __all__ = [

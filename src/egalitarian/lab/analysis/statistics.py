@@ -15,8 +15,7 @@ from statistics import median
 from typing import NamedTuple
 
 from egalitarian.lab.analysis.counts import Count, in_percent, quantile
-from egalitarian.lab.analysis.reading import RunSummary, bound_of
-from egalitarian.lab.analysis.timings import occupied
+from egalitarian.lab.analysis.reading import RunSummary, bound_of, occupied
 from egalitarian.lab.runs import Outcome
 
 

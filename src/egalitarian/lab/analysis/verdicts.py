@@ -12,16 +12,21 @@ from egalitarian.lab.analysis.counts import Count, Value, in_percent, measured, 
 from egalitarian.lab.analysis.gains import average_gain
 from egalitarian.lab.analysis.gathered import Gathered, gather
 from egalitarian.lab.analysis.judging import (
+    Cell,
+    Finding,
     Judged,
+    Quantity,
     VerdictKind,
+    VerdictRecord,
+    as_toml,
     excuse,
     judge_final,
     judge_gain,
     judge_mean,
     judge_reached,
+    load_record,
 )
 from egalitarian.lab.analysis.reading import RunSummary
-from egalitarian.lab.analysis.record import Cell, Finding, Quantity, VerdictRecord, as_toml, load_record
 from egalitarian.lab.analysis.rows import reached
 from egalitarian.lab.analysis.statistics import (
     Accuracy,

@@ -8,14 +8,16 @@ from egalitarian.lab.config.contents import (
     Contents,
     FigurePlan,
     Gain,
+    Look,
+    Looks,
     Paper,
     Printed,
     TablePlan,
     changing,
     load_contents,
+    load_looks,
     of_table,
 )
-from egalitarian.lab.config.looks import Look, Looks, load_looks
 from egalitarian.lab.config.merging import parse_change
 from egalitarian.lab.config.methods import (
     GrokfastEMASettings,

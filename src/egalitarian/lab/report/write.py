@@ -15,9 +15,8 @@ from egalitarian.lab.analysis import Gathered, Verdict, gather, judge, tally
 from egalitarian.lab.config import Contents, FigurePlan, load_contents, names
 from egalitarian.lab.report.figures import FIGURES, save, slim
 from egalitarian.lab.report.page import Page, Picture, html, readme
-from egalitarian.lab.report.provenance import provenance_table, variants_table
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
-from egalitarian.lab.report.summary import Overview, cost_lines, overview
+from egalitarian.lab.report.summary import Overview, cost_lines, overview, provenance_table, variants_table
 from egalitarian.lab.report.tables import build_table
 from egalitarian.lab.runs import Store, write_atomically
 

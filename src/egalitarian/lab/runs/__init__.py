@@ -6,7 +6,7 @@ a run are described in `store.py`.
 
 from egalitarian.lab.config import Record
 from egalitarian.lab.runs.checkpoint import Checkpoint
-from egalitarian.lab.runs.files import Held, StoreError, acquire, write_atomically
+from egalitarian.lab.runs.files import StoreError, write_atomically
 from egalitarian.lab.runs.outcome import Outcome, Reads, training_seconds
 from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Silent, Stop, percent
 from egalitarian.lab.runs.provenance import CONCURRENT, environment, hardware
@@ -17,7 +17,6 @@ from egalitarian.lab.runs.store import Store, Stored
 __all__ = [
     "CONCURRENT",
     "Checkpoint",
-    "Held",
     "Interrupted",
     "Listener",
     "Outcome",
@@ -30,7 +29,6 @@ __all__ = [
     "Store",
     "StoreError",
     "Stored",
-    "acquire",
     "carry_out",
     "changed_values",
     "environment",

@@ -16,12 +16,10 @@ from report_records import write_curves, write_run
 from egalitarian.lab.analysis import Gathered, gather
 from egalitarian.lab.config import catalog, changing
 from egalitarian.lab.report.figures import look, save, slim, styled
-from egalitarian.lab.report.figures.curves import draw_curves, draw_learning
-from egalitarian.lab.report.figures.distances import draw_distances
+from egalitarian.lab.report.figures.curves import by_optimizer, draw_curves, draw_learning, draw_shuffles
 from egalitarian.lab.report.figures.lines import add_legend, sparse
-from egalitarian.lab.report.figures.shuffles import by_optimizer, draw_shuffles
 from egalitarian.lab.report.figures.spectra import draw_spectra
-from egalitarian.lab.report.figures.trajectories import draw_trajectories
+from egalitarian.lab.report.figures.weights import draw_distances, draw_trajectories
 from egalitarian.lab.runs import Store
 
 DRAWN = (draw_curves, draw_spectra, draw_distances, draw_trajectories)

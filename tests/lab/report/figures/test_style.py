@@ -16,7 +16,7 @@ from report_records import write_curves
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import catalog, load_contents, load_looks
 from egalitarian.lab.report.figures import look, save, slim
-from egalitarian.lab.report.figures.distances import draw_distances
+from egalitarian.lab.report.figures.weights import draw_distances
 from egalitarian.lab.runs import Store
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from egalitarian.lab.analysis import Gathered
 from egalitarian.lab.config import Experiment
-from egalitarian.lab.report.figures import curves, distances, shuffles, spectra, trajectories
+from egalitarian.lab.report.figures import curves, spectra, weights
 from egalitarian.lab.report.figures.lines import literal, mark
 from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, look, save, slim, styled
 from egalitarian.lab.report.figures.toy import draw_clouds, draw_equal_curves, draw_plateaus, draw_shift_curves
@@ -18,10 +18,10 @@ Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 FIGURES: dict[str, tuple[Draw, str]] = {
     "curves": (curves.draw_curves, curves.CURVES),
     "learning": (curves.draw_learning, curves.LEARNING),
-    "shuffles": (shuffles.draw_shuffles, shuffles.CAPTION),
+    "shuffles": (curves.draw_shuffles, curves.SHUFFLES),
     "spectra": (spectra.draw_spectra, spectra.CAPTION),
-    "distances": (distances.draw_distances, distances.CAPTION),
-    "trajectories": (trajectories.draw_trajectories, trajectories.CAPTION),
+    "distances": (weights.draw_distances, weights.DISTANCES),
+    "trajectories": (weights.draw_trajectories, weights.TRAJECTORIES),
 }
 
 __all__ = [

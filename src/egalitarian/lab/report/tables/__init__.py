@@ -4,11 +4,9 @@ from egalitarian.lab.analysis import Gathered
 from egalitarian.lab.config import Contents, TablePlan
 from egalitarian.lab.report.render import Table
 from egalitarian.lab.report.tables.accuracies import finals_table, means_table
-from egalitarian.lab.report.tables.early import early_table
-from egalitarian.lab.report.tables.epochs import epochs_table
-from egalitarian.lab.report.tables.overview import gains_table, methods_table
+from egalitarian.lab.report.tables.epochs import epochs_table, steps_table
+from egalitarian.lab.report.tables.overview import early_table, gains_table, methods_table
 from egalitarian.lab.report.tables.settings import settings_table
-from egalitarian.lab.report.tables.steps import steps_table
 
 TABLES = {
     "settings": settings_table,

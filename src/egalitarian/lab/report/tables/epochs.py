@@ -1,11 +1,12 @@
-"""Tables 2 to 4, and those of a user's own experiments: epochs and time to the threshold."""
+"""Epochs or steps, and time, to the threshold: the paper's tables, and those of a user's own experiments."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from egalitarian.lab.analysis import NOTHING, Gathered, MethodRow, Value
-from egalitarian.lab.config import Contents, TablePlan
+from egalitarian.lab.analysis import NOTHING, Gathered, MethodRow, Value, in_percent, percent
+from egalitarian.lab.config import Contents, Experiment, TablePlan
 from egalitarian.lab.report.render import Table
 from egalitarian.lab.report.tables.cells import (
     Listing,
@@ -91,4 +92,94 @@ def _record(row: MethodRow) -> dict[str, Value]:
         "paper_seconds": claim.seconds,
         "seconds": plain(row.seconds),
         "timed_on": row.timed_on,
+    }
+
+
+def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
+    """For each experiment the paper's methods, and below them ours that were run, the fair baseline among them."""
+    listing = Listing.of(plan, gathered)
+    whose = f"{contents.paper.hardware} / ours"
+    return Table(
+        name=plan.name,
+        title=plan.title,
+        number=plan.number,
+        columns=(
+            "method",
+            "steps, paper",
+            "steps, ours: median (min–max)",
+            "passed",
+            "gain, paper / ours",
+            *(["gain over the fair baseline"] if plan.fair else []),
+            f"ms per step, {whose}",
+            f"s to {listing.threshold}, {whose}",
+            "final test accuracy in %, paper / ours",
+        ),
+        blocks=listing.blocks(partial(_steps_cells, plan, listing.platforms)),
+        notes=(
+            *_step_notes(listing.first, plan),
+            *threshold_notes(listing.first, contents.paper.hardware),
+            *listing.platforms.notes,
+            *_without_final(listing.rows),
+            *listing.notes(),
+        ),
+        records=tuple(_steps_record(row) for row in listing.rows),
+    )
+
+
+def _step_notes(experiment: Experiment, plan: TablePlan) -> list[str]:
+    threshold, steps = percent(experiment.measure.threshold), experiment.steps_per_epoch
+    baseline = experiment.methods[plan.baseline].title
+    notes = [
+        f"Test accuracy is measured every {steps} steps. Steps count up to the first measurement that exceeds "
+        f"{threshold}. A seed that does not pass counts as more than its budget",
+        f"Gains are {baseline}'s steps over the method's: the paper's from its one run, ours of medians",
+        "Final test accuracy is the median over full-length runs, usually one a row, which continue through their whole "
+        "budget. The brackets have the smallest and largest over the last tenth of their epochs",
+    ]
+    if plan.fair:
+        fair = experiment.methods[plan.fair].title
+        notes.insert(2, f"The fair baseline is ours: {fair}, with the weight decay of all the others (docs/errata.md)")
+    return notes
+
+
+def _without_final(rows: Sequence[MethodRow]) -> list[str]:
+    lacking = [row.title for row in rows if row.reached.n and not row.final.n]
+    return [f"No full-length run yet, so no final accuracy: {'; '.join(lacking)}"] if lacking else []
+
+
+def _steps_cells(plan: TablePlan, platforms: Platforms, row: MethodRow) -> tuple[str, ...]:
+    claim = row.claim
+    final = None if claim.final_accuracy is None else in_percent(claim.final_accuracy)
+    return (
+        f"{row.title} (ours: the fair baseline)" if row.method == plan.fair else row.title,
+        NOTHING if claim.steps is None else str(claim.steps),
+        str(row.reached),
+        passed(row.reached),
+        pair(gain_text(row.paper_gain), gain_text(row.gain)),
+        *([gain_text(row.fair_gain) or NOTHING] if plan.fair else []),
+        pair(claim.ms_per_step, platforms.time(row, row.ms_per_step)),
+        pair(claim.seconds, platforms.time(row, row.seconds)),
+        pair(final, str(row.final) or None),
+    )
+
+
+def _steps_record(row: MethodRow) -> dict[str, Value]:
+    claim = row.claim
+    return {
+        "experiment": row.experiment.name,
+        "method": row.method,
+        "ours": "yes" if row.ours else "no",
+        "paper_steps": claim.steps,
+        **threshold_record(row),
+        "fair_gain": plain(row.fair_gain),
+        "paper_ms_per_step": claim.ms_per_step,
+        "ms_per_step": row.ms_per_step,
+        "paper_seconds": claim.seconds,
+        "seconds": plain(row.seconds),
+        "timed_on": row.timed_on,
+        "paper_final_accuracy": claim.final_accuracy,
+        "final_accuracy": row.final.median,
+        "final_low": row.final.low,
+        "final_high": row.final.high,
+        "full_length_runs": row.final.n,
     }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from egalitarian import polar
-from egalitarian.kernels.gram import upper_gram
+from egalitarian.kernels.eigh import upper_gram
 from egalitarian.lab.runs import hardware
 
 ROWS, COLUMNS, TURNS = 194, 512, 60

@@ -1,10 +1,9 @@
 """Egalitarian gradient descent for PyTorch: every principal direction of a gradient moves at the same speed."""
 
 from egalitarian.apply import State, equalize_
-from egalitarian.kernels import explain, normalize, polar, polar_lowrank
+from egalitarian.kernels import Spectrum, explain, normalize, polar, polar_lowrank, spectrum
 from egalitarian.optimizers import EGD, Attachment, Until, attach
 from egalitarian.select import Plan, matrices
-from egalitarian.spectrum import Spectrum, spectrum
 from egalitarian.transforms import (
     GrokfastEMA,
     GrokfastMA,

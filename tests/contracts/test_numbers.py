@@ -16,9 +16,9 @@ from documents import PAGES, ROOT, name_of
 from queries import TOY, Numbers, QueryError, answer, closest, load, normalise, render, toy_claims, uncovered, wrong
 
 from egalitarian.lab.theory import equidistribution as equal
-from egalitarian.lab.theory.claims_plateau import _polar_plateau
-from egalitarian.lab.theory.error import error_on_train
+from egalitarian.lab.theory.claims_section3 import _polar_plateau
 from egalitarian.lab.theory.distributions import wedge_moments_as_printed
+from egalitarian.lab.theory.error import error_on_train
 from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, start_at
 from egalitarian.lab.theory.theorem import gd_path, plateau
 

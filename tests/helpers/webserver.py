@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from egalitarian.lab.problems.datasets.archives import fetch
 from egalitarian.lab.problems.datasets.download import Patience
 from egalitarian.lab.problems.datasets.files import Archive, DataFile, Dataset
+from egalitarian.lab.problems.datasets.images import fetch
 
 Behaviour = Callable[["Handler", bytes], None]
 HASTE = Patience(timeout=20, tries=3, pause=0.0)

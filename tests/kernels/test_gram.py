@@ -4,7 +4,7 @@ import pytest
 import torch
 from spectra import gaussian
 
-from egalitarian.kernels.gram import gram, upper_gram
+from egalitarian.kernels.eigh import gram, upper_gram
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 3), (7, 7), (9, 700), (194, 512)])

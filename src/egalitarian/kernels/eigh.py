@@ -8,16 +8,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from egalitarian.kernels.gram import gram, upper_gram
 from egalitarian.kernels.route import BLOCKED_FROM, Route
 from egalitarian.kernels.svd import above_cut, gain, recombine
 
+PARTS = 3
+"""Blocks of rows of a Gram matrix. Each is multiplied by itself and the later ones: two thirds of the arithmetic."""
+BAND = 128
+"""Columns that are converted to float64 at a time."""
 STRONG = 0.05
 """Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""
 REFINE_BELOW = 1e-4
 """Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step mends that."""
-BAND = 128
-"""Columns converted to float64 at a time: a larger block would be freed and allocated at every call."""
 
 
 def polar_by_eigh(route: Route, X: Tensor, scale: Tensor) -> Tensor:
@@ -90,3 +91,31 @@ def _applied(M: Tensor, X: Tensor) -> Tensor:
         else:
             P[band] = X[band].to(torch.float64) @ M
     return P
+
+
+def gram(A: Tensor) -> Tensor:
+    """A Aᵀ of one matrix on a CPU, computed once for both sides of the diagonal."""
+    K = upper_gram(A, A.dtype)
+    for rows, after in _parts(A):
+        K[after, rows] = K[rows, after].mT
+    return K
+
+
+def upper_gram(A: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same on and above the diagonal, in `dtype`. Some entries below it are undefined.
+
+    For a wider `dtype`, A is converted in bands: a whole copy would be freed and allocated at every call.
+    """
+    K = A.new_empty(len(A), len(A), dtype=dtype)
+    for index, band in enumerate((A,) if A.dtype == dtype else torch.split(A, BAND, 1)):
+        wide = band.to(dtype)
+        for rows, _ in _parts(A):
+            onward = slice(rows.start, None)
+            K[rows, onward].addmm_(wide[rows], wide[onward].mT, beta=min(index, 1))  # 0 ignores what is there
+    return K
+
+
+def _parts(A: Tensor) -> list[tuple[slice, slice]]:
+    """(rows, later rows)."""
+    size = -(-len(A) // PARTS)
+    return [(slice(start, start + size), slice(start + size, None)) for start in range(0, len(A), max(size, 1))]

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from egalitarian.kernels.coefficients import FAST_LOW, best_last_step, rationals
-from egalitarian.kernels.eigh import polar_by_eigh
-from egalitarian.kernels.gram import gram
+from egalitarian.kernels.eigh import gram, polar_by_eigh
 from egalitarian.kernels.lowrank import gaussian
 from egalitarian.kernels.route import Route
 from egalitarian.kernels.scaling import contained, largest_entry, scaled

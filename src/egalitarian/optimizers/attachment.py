@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import State, copied_in_place, loaded_memory
 from egalitarian.checks import check_integer, check_mapping, check_number
+from egalitarian.kernels import Spectrum, spectrum
 from egalitarian.optimizers.egd import EGD
 from egalitarian.optimizers.engine import Engine, Group
 from egalitarian.optimizers.host import (
@@ -30,7 +31,6 @@ from egalitarian.optimizers.host import (
 )
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Entry, Plan, annotate
-from egalitarian.spectrum import Spectrum, spectrum
 from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
 OnNonfinite = Literal["keep", "raise"]

@@ -17,8 +17,7 @@ from egalitarian.transforms.base import (
     uses_matrices,
 )
 from egalitarian.transforms.elementwise import GrokfastEMA, GrokfastMA, Identity, Momentum
-from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm
-from egalitarian.transforms.sketches import Sketches
+from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm, Sketches
 
 __all__ = [
     "ElementwiseTransform",

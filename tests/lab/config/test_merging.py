@@ -10,8 +10,8 @@ from refused import message, write
 
 from egalitarian.lab import config
 from egalitarian.lab.config import catalog, merging
-from egalitarian.lab.config.methods import Method
 from egalitarian.lab.config.schema import SpecError
+from egalitarian.lab.config.spec import Method
 
 
 def test_changes_reach_the_experiment_and_the_methods() -> None:

@@ -14,9 +14,8 @@ import pytest
 import egalitarian.lab
 from egalitarian.lab import config
 from egalitarian.lab.config import catalog, merging
-from egalitarian.lab.config.methods import Method, Optim
 from egalitarian.lab.config.schema import Kind, Settings
-from egalitarian.lab.config.spec import Experiment
+from egalitarian.lab.config.spec import Experiment, Method, Optim
 
 LAB = Path(egalitarian.lab.__file__).parent
 

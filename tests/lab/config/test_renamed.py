@@ -17,9 +17,8 @@ from tuned_entries import begun
 import egalitarian as eg
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import catalog, renamed
-from egalitarian.lab.config.methods import TransformSettings
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Run
+from egalitarian.lab.config.spec import Run, TransformSettings
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.runs import Request, carry_out, sweep, unfinished
 from egalitarian.lab.runs.progress import Silent, Stop

@@ -10,7 +10,7 @@ from compared import ADDITION, known
 from matplotlib.figure import Figure
 
 from egalitarian.lab.config import load
-from egalitarian.lab.console.picture import chance, draw_grok, title
+from egalitarian.lab.console.grok import chance, draw_grok, title
 from egalitarian.lab.runs import Store
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import egalitarian.lab.theory as theory
 from egalitarian.lab.report.figures import style
-from egalitarian.lab.theory import claims_appendix, claims_shift
+from egalitarian.lab.theory import claims_appendix, claims_section3
 from egalitarian.lab.theory.claim import ToyClaim, summarize
 from egalitarian.lab.theory.claims import PARTS, toy_claims
 from egalitarian.lab.theory.settings import ClaimSettings, load_settings
@@ -79,7 +79,7 @@ def rows() -> list[ToyClaim]:
 
 
 def test_theorem_1_over_the_full_grid() -> None:
-    rows = list(claims_shift.theorem_rows(load_settings(ClaimSettings)))
+    rows = list(claims_section3.theorem_rows(load_settings(ClaimSettings)))
     assert len(rows) == 432
     assert [row for row in rows if not row.corrected_holds] == []
     above = [row for row in rows if "nu_k >= 0" in row.key]
@@ -109,7 +109,7 @@ def test_what_holds_and_what_fails(rows: list[ToyClaim]) -> None:
 
 
 def test_claims_are_the_same_twice(rows: list[ToyClaim]) -> None:
-    again = list(claims_shift.theorem_rows(load_settings(ClaimSettings, quick=True)))
+    again = list(claims_section3.theorem_rows(load_settings(ClaimSettings, quick=True)))
     assert again == [row for row in rows if row.key.startswith("theorem-1")]
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from small import law
 
 from egalitarian.lab.tuning.plan import Family, load_plan
-from egalitarian.lab.tuning.points import Point, Position, SeedResult
-from egalitarian.lab.tuning.search import Search, Window
+from egalitarian.lab.tuning.points import Point, Position, Search, SeedResult, Window
 
 PLAN = load_plan()
 

@@ -19,18 +19,6 @@ from egalitarian.lab.config.contents import (
     of_table,
 )
 from egalitarian.lab.config.merging import parse_change
-from egalitarian.lab.config.methods import (
-    GrokfastEMASettings,
-    GrokfastMASettings,
-    LowRankPolarSettings,
-    Method,
-    MomentumSettings,
-    NaturalSettings,
-    Optim,
-    PolarSettings,
-    RowNormSettings,
-    TransformSettings,
-)
 from egalitarian.lab.config.records import CUT, SKETCH, Record, decode, encode, is_snapshot
 from egalitarian.lab.config.renamed import METHODS as OLD_METHODS
 from egalitarian.lab.config.renamed import (
@@ -57,12 +45,22 @@ from egalitarian.lab.config.spec import (
     VERSION,
     Claim,
     Experiment,
+    GrokfastEMASettings,
+    GrokfastMASettings,
     Loss,
+    LowRankPolarSettings,
     Measure,
+    Method,
     ModelSettings,
+    MomentumSettings,
+    NaturalSettings,
+    Optim,
+    PolarSettings,
+    RowNormSettings,
     Run,
     TaskSettings,
     Training,
+    TransformSettings,
 )
 
 __all__ = [

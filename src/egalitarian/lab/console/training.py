@@ -76,7 +76,7 @@ def grok(
     On a CPU, addition-97 takes about a minute, with --full about seven.
     """
     set_data_folder(data)
-    from egalitarian.lab.console.picture import draw_grok
+    from egalitarian.lab.console.grok import draw_grok
 
     console, names = Console(highlight=False), split_each(methods)
     chosen = config.load(experiment, changes or (), names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 
-from egalitarian.lab.theory import claims_appendix, claims_plateau, claims_shift
+from egalitarian.lab.theory import claims_appendix, claims_section3
 from egalitarian.lab.theory.claim import ToyClaim
 from egalitarian.lab.theory.settings import ClaimSettings, load_settings
 
@@ -13,15 +13,15 @@ Part = Callable[[ClaimSettings], Iterable[ToyClaim]]
 
 ORDERS = ("order of lambda_+", "order of lambda_-", "fast mode", "slow direction")
 PARTS: dict[Part, tuple[str, ...]] = {
-    claims_shift.constant_rows: ("m1", "m1 range", "m2", "step"),
-    claims_shift.theorem_rows: ("theorem-1 (nu_k >= 0)", "theorem-1 (nu_k < 0)"),
-    claims_shift.cosine_rows: ("r_k", "crossing"),
-    claims_shift.finite_sample_rows: ("late error", "w_ols spread"),
-    claims_shift.training_rows: ("memorised",),
-    claims_plateau.corollary_rows: ("corollary A (u2 > 0)", "corollary A (u2 < 0)", "corollary B", "time to grok"),
-    claims_plateau.phase_rows: ("phase",),
-    claims_plateau.order_rows: ("GD order", "EGD order", "small-start order", "EGD and zeta", "EGD length (ours)"),
-    claims_plateau.polar_rows: ("polar order",),
+    claims_section3.constant_rows: ("m1", "m1 range", "m2", "step"),
+    claims_section3.theorem_rows: ("theorem-1 (nu_k >= 0)", "theorem-1 (nu_k < 0)"),
+    claims_section3.cosine_rows: ("r_k", "crossing"),
+    claims_section3.finite_sample_rows: ("late error", "w_ols spread"),
+    claims_section3.training_rows: ("memorised",),
+    claims_section3.corollary_rows: ("corollary A (u2 > 0)", "corollary A (u2 < 0)", "corollary B", "time to grok"),
+    claims_section3.phase_rows: ("phase",),
+    claims_section3.order_rows: ("GD order", "EGD order", "small-start order", "EGD and zeta", "EGD length (ours)"),
+    claims_section3.polar_rows: ("polar order",),
     claims_appendix.moment_rows: (
         *(f"moment {name}" for name in ("Z", "a", "b", "d", "c1", "c2")),
         *(f"{order} ({kind})" for order in ORDERS for kind in ("acute", "obtuse")),

@@ -88,7 +88,8 @@ class AccuracyMeter:
         parts = [part for part in (ensemble.test, ensemble.validation) if part is not None]
 
         def measure() -> Tensor:
-            return torch.stack([evaluate(ensemble.forward, ensemble.loss, *part)[1] for part in parts])
+            found = [evaluate(ensemble.forward, ensemble.loss, *part)[1] for part in parts]
+            return found[0][None] if len(found) == 1 else torch.stack(found)
 
         self._measure = _fast(measure, ensemble)
 

@@ -13,9 +13,8 @@ import torch
 
 from egalitarian.lab.config import Record, Run, SpecError
 from egalitarian.lab.runs import Listener, Outcome, Progress, Reads, Silent, Stop, Store, sweep, try_step
-from egalitarian.lab.tuning.points import Grid, Known, Point, Position, SeedResult
+from egalitarian.lab.tuning.points import Grid, Known, Point, Position, Search, SeedResult, Window
 from egalitarian.lab.tuning.results import Results, rules_of
-from egalitarian.lab.tuning.search import Search, Window
 
 CENTRE: Position = (0, 0)
 POINTS = "tuning"

@@ -26,10 +26,9 @@ from webserver import (
     tar_of,
 )
 
-from egalitarian.lab.problems.datasets import archives
-from egalitarian.lab.problems.datasets.archives import fetch
+from egalitarian.lab.problems.datasets import images as archives
 from egalitarian.lab.problems.datasets.files import DataError, Dataset, check_file
-from egalitarian.lab.problems.datasets.images import cifar10_test, mnist
+from egalitarian.lab.problems.datasets.images import cifar10_test, fetch, mnist
 
 TAR = "/cifar.tar.gz"
 
@@ -195,7 +194,7 @@ def test_a_disk_that_fills_while_unpacking_keeps_the_download(server: Loopback, 
 def processes() -> multiprocessing.context.ForkServerContext:
     """Forks of a process that has imported torch once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["egalitarian.lab.problems.datasets.archives"])
+    context.set_forkserver_preload(["egalitarian.lab.problems.datasets.images"])
     return context
 
 

@@ -25,9 +25,9 @@ from webserver import (
     stalls,
 )
 
-from egalitarian.lab.problems.datasets.archives import fetch
 from egalitarian.lab.problems.datasets.download import Patience
 from egalitarian.lab.problems.datasets.files import DataError, Dataset
+from egalitarian.lab.problems.datasets.images import fetch
 
 TAR = "/cifar.tar.gz"
 

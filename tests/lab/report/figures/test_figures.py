@@ -17,8 +17,8 @@ from egalitarian.lab.analysis import Gathered, gather
 from egalitarian.lab.config import catalog, changing
 from egalitarian.lab.report.figures import look, save, slim, styled
 from egalitarian.lab.report.figures.curves import by_optimizer, draw_curves, draw_learning, draw_shuffles
-from egalitarian.lab.report.figures.lines import add_legend, sparse
 from egalitarian.lab.report.figures.spectra import draw_spectra
+from egalitarian.lab.report.figures.style import add_legend, sparse
 from egalitarian.lab.report.figures.weights import draw_distances, draw_trajectories
 from egalitarian.lab.runs import Store
 

@@ -6,7 +6,6 @@
 No file is used before its size and SHA-256 have been compared with the official ones.
 """
 
-from egalitarian.lab.problems.datasets.archives import fetch
 from egalitarian.lab.problems.datasets.download import FetchListener, Patience
 from egalitarian.lab.problems.datasets.files import (
     DATASETS,
@@ -17,7 +16,7 @@ from egalitarian.lab.problems.datasets.files import (
     check_file,
     default_folder,
 )
-from egalitarian.lab.problems.datasets.images import CLASSES, Images, cifar10, cifar10_test, mnist
+from egalitarian.lab.problems.datasets.images import CLASSES, Images, cifar10, cifar10_test, fetch, mnist
 
 __all__ = [
     "CLASSES",

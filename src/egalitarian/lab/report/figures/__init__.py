@@ -10,9 +10,7 @@ from matplotlib.figure import Figure
 from egalitarian.lab.analysis import Gathered
 from egalitarian.lab.config import Experiment
 from egalitarian.lab.report.figures import curves, spectra, weights
-from egalitarian.lab.report.figures.lines import literal, mark
-from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, look, save, slim, styled
-from egalitarian.lab.report.figures.toy import draw_clouds, draw_equal_curves, draw_plateaus, draw_shift_curves
+from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, literal, look, mark, save, slim, styled
 
 Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 FIGURES: dict[str, tuple[Draw, str]] = {
@@ -29,10 +27,6 @@ __all__ = [
     "FIGURES",
     "OKABE_ITO",
     "WIDTH",
-    "draw_clouds",
-    "draw_equal_curves",
-    "draw_plateaus",
-    "draw_shift_curves",
     "literal",
     "look",
     "mark",

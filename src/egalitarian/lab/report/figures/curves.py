@@ -11,19 +11,20 @@ from matplotlib.lines import Line2D
 
 from egalitarian.lab.analysis import Gathered, band, estimate, rest_of_full_run
 from egalitarian.lab.config import Experiment, changing, load_looks
-from egalitarian.lab.report.figures.lines import (
+from egalitarian.lab.report.figures.style import (
     add_legend,
     add_remarks,
     count_passed,
     draw_band,
     list_missing,
+    look,
     mark,
     new_figure,
     note,
     panel_title,
+    styled,
     titles_of,
 )
-from egalitarian.lab.report.figures.style import look, styled
 
 MANY = 8
 """Methods in a panel, beyond which training accuracy is left out if there is no threshold."""

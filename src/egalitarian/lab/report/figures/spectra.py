@@ -9,8 +9,16 @@ from matplotlib.figure import Figure
 
 from egalitarian.lab.analysis import Gathered, band, fan
 from egalitarian.lab.config import Experiment
-from egalitarian.lab.report.figures.lines import add_legend, draw_band, new_figure, note, panel_title, titles_of
-from egalitarian.lab.report.figures.style import look, styled
+from egalitarian.lab.report.figures.style import (
+    add_legend,
+    draw_band,
+    look,
+    new_figure,
+    note,
+    panel_title,
+    styled,
+    titles_of,
+)
 
 MOST = 3
 """Fans in one row."""

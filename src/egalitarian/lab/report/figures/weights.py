@@ -10,18 +10,19 @@ from matplotlib.lines import Line2D
 
 from egalitarian.lab.analysis import Gathered, band, common_seed, estimate, plane_of
 from egalitarian.lab.config import SKETCH, Experiment
-from egalitarian.lab.report.figures.lines import (
+from egalitarian.lab.report.figures.style import (
     add_legend,
     add_remarks,
     draw_band,
     list_missing,
+    look,
     mark,
     new_figure,
     note,
     panel_title,
+    styled,
     titles_of,
 )
-from egalitarian.lab.report.figures.style import look, styled
 
 TRAJECTORIES = (
     "How far all weights have moved from the start, in the two main directions, for one seed. Start and data are the same "

@@ -5,8 +5,7 @@ from egalitarian.lab.config import Contents, TablePlan
 from egalitarian.lab.report.render import Table
 from egalitarian.lab.report.tables.accuracies import finals_table, means_table
 from egalitarian.lab.report.tables.epochs import epochs_table, steps_table
-from egalitarian.lab.report.tables.overview import early_table, gains_table, methods_table
-from egalitarian.lab.report.tables.settings import settings_table
+from egalitarian.lab.report.tables.overview import early_table, gains_table, methods_table, settings_table
 
 TABLES = {
     "settings": settings_table,

@@ -1,4 +1,4 @@
-"""Saying what is wrong: `<what> must be <rule>, got <value>; <way out>`."""
+"""Checks of arguments. Error texts read `<what> must be <rule>, got <value>; <way out>`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,6 @@ from egalitarian.kernels import route
 def cholesky_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The polynomial route takes Cholesky steps for small matrices too."""
     monkeypatch.setattr(route, "CHOLESKY_FROM", 2)
-    route._remembered.cache_clear()
+    route._cached.cache_clear()
     yield
-    route._remembered.cache_clear()
+    route._cached.cache_clear()

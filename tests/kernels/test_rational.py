@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from egalitarian import polar
-from egalitarian.kernels.rational import OFF, rational_factor, steps_down_to
+from egalitarian.kernels.rational import MAX_ERROR, rational_factor, steps_down_to
 
 
 @law
@@ -25,7 +25,7 @@ def test_both_steps_map_an_interval_to_one(power: float) -> None:
     x = torch.logspace(power, 0, 4000, dtype=torch.float64)
     x = x * (steps.a + steps.b / (1 + steps.c * x**2))
     x = x * (steps.p + steps.q / (1 + steps.d * x**2) + steps.r * x**2 + steps.s * x**4)
-    assert (1 - x).abs().max() <= OFF * 1.001
+    assert (1 - x).abs().max() <= MAX_ERROR * 1.001
 
 
 def test_an_interval_too_long_for_two_steps_has_none() -> None:

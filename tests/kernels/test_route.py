@@ -130,7 +130,7 @@ def test_polar_follows_the_route_that_explain_prints(
             monkeypatch.setattr(route, "CHOLESKY_FROM", 2)
         if narrow:
             monkeypatch.setattr(route, "float32_is_full", lambda: False)
-        route._remembered.cache_clear()
+        route._cached.cache_clear()
         try:
             found = choose(G, **asked)
         except ValueError as error:
@@ -148,7 +148,7 @@ def test_polar_follows_the_route_that_explain_prints(
         assert P.dtype == G.dtype
     finally:
         monkeypatch.undo()
-        route._remembered.cache_clear()
+        route._cached.cache_clear()
 
 
 @settings(max_examples=60, deadline=None)
@@ -216,10 +216,10 @@ def test_an_old_name_of_a_method_is_an_error_that_names_the_new_one(old: Literal
 
 
 def test_a_route_is_decided_once_for_equal_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    route._remembered.cache_clear()
+    route._cached.cache_clear()
     for _ in range(5):
         eg.polar(torch.randn(6, 9))
-    assert (route._remembered.cache_info().misses, route._remembered.cache_info().hits) == (1, 4)
+    assert (route._cached.cache_info().misses, route._cached.cache_info().hits) == (1, 4)
     with pytest.raises(TypeError, match="rtol must be"):  # True equals 1, but must not take its route from the cache
         eg.polar(torch.randn(6, 9), rtol=True)
 

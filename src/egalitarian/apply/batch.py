@@ -24,7 +24,7 @@ SHARED_ENTRIES: dict[str, int] = {"cuda": 2**24}
 GPU, with the memory that such a matrix takes alone. On a CPU LAPACK computes a batch one by one, so that a batch would cost
 memory and gain nothing: there every batch is one parameter."""
 REMEMBERED = 16
-"""How many sets of gradients have their batches remembered: models with experts alternate between some."""
+"""Sets of gradients whose batches are cached: models with experts alternate between several."""
 
 
 @dataclass(frozen=True, eq=False)

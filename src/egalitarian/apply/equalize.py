@@ -66,7 +66,7 @@ def affected(entries: Iterable[Entry], chain: Sequence[Transform]) -> list[Entry
 
 
 def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int | None) -> None:
-    """Raises what is knowable before the first step: a rank too large, an unstackable parameter, DTensors."""
+    """Raises for what can be checked before the first step: a rank too large, an unstackable parameter, a DTensor."""
     for entry in entries:
         if entry.taken:
             refuse_distributed(entry)

@@ -45,7 +45,7 @@ def transform_gradients(entries: Sequence[Entry], batches: Batches, settings: Pa
     if settings.on_nonfinite == "raise":
         _raise_nonfinite(gradients)
     if settings.observe is not None:
-        _show(gradients, settings)
+        _observe(gradients, settings)
     tensors = dict(state.tensors)
     for batch in batches.of(gradients):
         grads = [gradients[index][1] for index in batch.indices]
@@ -140,7 +140,7 @@ def _filter(
             f"{sorted(transform.remembers)} for {transform!r} on {name!r}; pass state=None to start again"
         )
     new, memory = transform(grad, memory)
-    for value in memory.values():  # an overflow would stay in the memory for ever
+    for value in memory.values():  # an overflow would stay in the memory
         if keep is not None and value.is_floating_point():
             keep = keep & _finite(value, keep.ndim)
     after = {prefix + key: _choose(keep, value, before[prefix + key]) for key, value in memory.items()}
@@ -199,7 +199,7 @@ def _write(entry: Entry, grad: Tensor, new: Tensor, plain: Tensor, keep: Tensor 
         grad.copy_(new)
 
 
-def _show(gradients: Iterable[Gradient], settings: PassSettings) -> None:
+def _observe(gradients: Iterable[Gradient], settings: PassSettings) -> None:
     """Passes every matrix to `observe`, in the order of the entries."""
     assert settings.observe is not None
     for entry, grad in gradients:

@@ -111,7 +111,7 @@ def upper_gram(A: Tensor, dtype: torch.dtype) -> Tensor:
         wide = band.to(dtype)
         for rows, _ in _parts(A):
             onward = slice(rows.start, None)
-            K[rows, onward].addmm_(wide[rows], wide[onward].mT, beta=min(index, 1))  # 0 ignores what is there
+            K[rows, onward].addmm_(wide[rows], wide[onward].mT, beta=min(index, 1))  # beta=0 ignores old values
     return K
 
 

@@ -38,7 +38,7 @@ def polar(
 
     Args:
         G: one matrix or a batch `(..., m, n)`, of dtype float64, float32, float16 or bfloat16.
-        method: the algorithm. `"auto"` chooses one of the others; `explain` says which.
+        method: the algorithm. `"auto"` chooses one of the others; `explain` names it.
             - `"polynomial"`: matrix products on the Gram matrix of the short side. It never synchronises, so a CUDA graph
               can capture it. Its cut-off is accurate to a factor of three.
             - `"eigh"`: the eigenvectors of that Gram matrix.
@@ -82,7 +82,7 @@ def explain(
     rtol: float | None = None,
     floor: float | None = None,
 ) -> str:
-    """Says which algorithm `polar` uses for this tensor, and why. The arguments are those of `polar`.
+    """The algorithm that `polar` uses for this tensor, and why. The arguments are those of `polar`.
 
     >>> explain(torch.zeros(194, 512))
     'eigh: Gram matrix 194 x 194 in float64 and its eigenvectors, cut-off 1e-06 (on a CPU)'

@@ -27,7 +27,7 @@ from egalitarian.kernels.lowrank import gaussian
 from egalitarian.kernels.route import Route
 from egalitarian.kernels.scaling import contained, largest_entry, scaled
 
-OFF = 9.8e-3
+MAX_ERROR = 9.8e-3
 """The largest distance from 1 that the two steps may leave. They err to both sides, so the mean is 0.7 of that."""
 NOISE = 2e-7
 """The error of a float32 Gram matrix, relative to its norm (measured: 0.7e-7 to 1.9e-7). A row's share follows its norm."""
@@ -175,7 +175,7 @@ def steps_down_to(lower: float) -> TwoSteps | None:
     end = lower * (a + b * lower**2) / (1 + c * lower**2)
     for powers in (2, 3):
         last = best_last_step(end, powers)
-        if last.error <= OFF:
+        if last.error <= MAX_ERROR:
             p, r, s = (*last.powers, 0.0)[:3]
             return TwoSteps(b / c, a - b / c, c, p, last.q, last.d, r, s)
     return None

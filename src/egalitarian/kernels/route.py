@@ -116,7 +116,7 @@ def choose(
     float32 = readable and precision == "fast" and float32_is_full()
     if G.device.type == "cuda":  # whether the Triton kernel is ready may change
         return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
-    return _remembered(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
+    return _cached(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
 
 
 def decide(
@@ -159,7 +159,7 @@ def decide(
     return Route("polynomial", tier, torch.float64, rtol, why, padded, one_by_one=root == "cholesky", root=root)
 
 
-_remembered = lru_cache(maxsize=1024, typed=True)(decide)
+_cached = lru_cache(maxsize=1024, typed=True)(decide)
 
 
 def root_for(short: int, device: torch.device | None, steps: Steps | None, *, batch: bool = False) -> Root:
@@ -272,7 +272,7 @@ def is_traced(G: Tensor) -> bool:
 
 
 def float32_is_full() -> bool:
-    """Whether a CPU computes float32 products in float32: `torch.set_float32_matmul_precision` may allow it less."""
+    """Whether a CPU computes float32 products in float32: `torch.set_float32_matmul_precision` may allow less."""
     mkldnn: Any = torch.backends.mkldnn
     for owner in (mkldnn.matmul, mkldnn, torch.backends):
         allowed = getattr(owner, "fp32_precision", "none")

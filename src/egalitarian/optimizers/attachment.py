@@ -1,7 +1,7 @@
 """`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
-A step pre-hook alone is not enough. It runs before a closure has computed the gradients, a fused optimizer under a
-GradScaler shows it scaled ones, and copies lose it. This file handles each case.
+A step pre-hook alone is not enough. It runs before a closure has computed the gradients, under a GradScaler a fused
+optimizer has scaled ones, and copies lose it. This file handles each case.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Engine:
             self._check(entries)
             check_chain(self.chain, entries, self.stack)
             self._names |= {parameter: name for name, parameter, _ in named}  # a name never changes
-            self._seen, self._ids, self._entries = seen, ids, entries  # what is seen is kept alive: its ids stay unique
+            self._seen, self._ids, self._entries = seen, ids, entries  # references keep the ids unique
             self._affected = affected(entries, self.chain)
             self._group_of = {parameter: group for _, parameter, group in named}
         return self._entries

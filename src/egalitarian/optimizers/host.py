@@ -1,4 +1,4 @@
-"""The host optimizer: unwraps it, checks it against the plan, finds out who called its step, warns about copies."""
+"""The host optimizer: unwraps it, checks it against the plan, finds the caller of its step, warns about copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch 
 
 
 class Caller(NamedTuple):
-    """Who called the running step."""
+    """The caller of the running step."""
 
     nested: bool
     """Whether the step of a subclass did, for which torch has run the hooks already."""

@@ -164,7 +164,7 @@ def _matches(selector: Selector, item: Listed) -> bool:
     return any(name == selector or fnmatchcase(name, selector) for name in names)
 
 
-def matched(what: str, selectors: Sequence[Selector], listed: Sequence[Listed]) -> None:
+def check_matched(what: str, selectors: Sequence[Selector], listed: Sequence[Listed]) -> None:
     """Raises for a selector that matches nothing: a misspelt name must not silently switch EGD off."""
     for selector in selectors:
         if any(_matches(selector, item) for item in listed):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from egalitarian.checks import check_mapping
-from egalitarian.select.patterns import Listed, Selector, as_selectors, chosen, last_layer, listing, matched, matching
+from egalitarian.select.patterns import Listed, Selector, as_selectors, check_matched, chosen, last_layer, listing, matching
 from egalitarian.select.plan import Entry, Plan, Target
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -85,7 +85,7 @@ def survey(
     heading = () if head is None or by_default else as_selectors("head", head)
     excluded = as_selectors("exclude", exclude)
     for what, selectors in (("include", included or ()), ("exclude", excluded), ("head", heading)):
-        matched(what, selectors, listed)
+        check_matched(what, selectors, listed)
     stacked = _stacked(stack, listed)
     fused = _fused(split, listed)
 
@@ -148,7 +148,7 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequenc
     if stack is None or stack is False:
         return set()
     selectors = ("*",) if stack is True else as_selectors("stack", stack)
-    matched("stack", selectors, listed)
+    check_matched("stack", selectors, listed)
     found = [item for item in listed if matching(selectors, item)]
     scalar = next((item for item in found if item.parameter.ndim == 0), None)
     if scalar is not None:
@@ -167,7 +167,7 @@ def _fused(split: Mapping[str, Sequence[int]] | None, listed: Sequence[Listed]) 
     if split is not None:
         check_mapping("split", split, "for example {'qkv.weight': (64, 64, 64)}")
     for pattern, sizes in (split or {}).items():
-        matched("split", as_selectors("split", pattern), listed)
+        check_matched("split", as_selectors("split", pattern), listed)
         whole_rows = isinstance(sizes, Sequence) and all(isinstance(size, int) and size > 0 for size in sizes)
         if not whole_rows or not sizes:
             raise ValueError(

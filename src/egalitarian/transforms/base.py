@@ -26,7 +26,7 @@ _OLD = re.compile("|".join(map(re.escape, RENAMED)))
 
 
 class Site(NamedTuple):
-    """What a matrix transform may know besides the matrix."""
+    """What a matrix transform gets besides the matrix."""
 
     name: str
     step: int
@@ -35,7 +35,7 @@ class Site(NamedTuple):
 
 
 class _Value:
-    """Its text is how it would be written: the fields that differ from their defaults."""
+    """Its repr is the call that makes it: only fields that differ from their defaults."""
 
     def __repr__(self) -> str:
         shown: list[str] = []
@@ -73,7 +73,7 @@ class MatrixTransform(_Value, ABC):
         return ""
 
     def cutoff(self) -> str:
-        """What `print(plan)` says about the cut-off; empty if there is none."""
+        """The text of `print(plan)` about the cut-off; empty without one."""
         return ""
 
 

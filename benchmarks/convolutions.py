@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from egalitarian.lab.config import catalog
-from egalitarian.lab.problems import Parameters, cnn
+from egalitarian.lab.problems import Parameters, networks
 from egalitarian.lab.problems.models import linear
 
 SEEDS = 8
@@ -36,17 +36,17 @@ def grouped(parameters: Parameters, inputs: Tensor) -> Tensor:
     return linear("output", parameters, linear("hidden", parameters, values).relu())
 
 
-def one_by_one(model: cnn.CNN, *, last: bool, kernels: bool) -> Forward:
+def one_by_one(model: networks.CNN, *, last: bool, kernels: bool) -> Forward:
     """The lab's own forward pass, with one of its two choices undone."""
 
     def forward(parameters: Parameters, inputs: Tensor) -> Tensor:
-        order, pool = cnn.channels_last, cnn.pooled
-        cnn.channels_last = order if last else lambda images: images.unbind()
-        cnn.pooled = pool if kernels else torchs
+        order, pool = networks.channels_last, networks.pooled
+        networks.channels_last = order if last else lambda images: images.unbind()
+        networks.pooled = pool if kernels else torchs
         try:
             return model.forward(parameters, inputs)
         finally:
-            cnn.channels_last, cnn.pooled = order, pool
+            networks.channels_last, networks.pooled = order, pool
 
     return forward
 
@@ -56,7 +56,7 @@ def main() -> None:
         raise SystemExit("a GPU must be there, got none: this compares what runs on one")
     experiment = catalog.load("cifar-shuffle-1")
     model, task, batch = experiment.model, experiment.task, experiment.training.batch
-    assert isinstance(model, cnn.CNN)
+    assert isinstance(model, networks.CNN)
     assert isinstance(batch, int)
     starts = [model.start(task, seed) for seed in range(SEEDS)]
     parameters = {name: torch.stack([start[name] for start in starts]).cuda().requires_grad_() for name in starts[0]}

@@ -11,7 +11,7 @@ import torch
 
 from egalitarian.lab.config import catalog
 from egalitarian.lab.runs import sweep
-from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.runs.outcome import Stop
 from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.plan import load_plan
 

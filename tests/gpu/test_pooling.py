@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from egalitarian.lab.problems import CIFAR10, CNN
-from egalitarian.lab.problems.cnn import has_kernels, pooled
+from egalitarian.lab.problems.networks import has_kernels, pooled
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 

@@ -88,10 +88,10 @@ def serve() -> None:
 def work(job: dict[str, Any]) -> int:
     from small import groks, run
 
-    from egalitarian.lab.runs import Interrupted, Silent, Stop, trainer
+    from egalitarian.lab.runs import Interrupted, Silent, Stop, sweeps
 
     try:
-        trainer.SAVE_EVERY = job.get("save_every", 0.0)
+        sweeps.SAVE_EVERY = job.get("save_every", 0.0)
         if "die_at" in job:
             die_at(job["die_at"], job["runs"], job.get("log"))
         listener = Waiter(job["waits_at"], Path(job["runs"])) if "waits_at" in job else Silent()

@@ -54,7 +54,7 @@ from egalitarian.lab.analysis import RunSummary, estimate
 from egalitarian.lab.config import catalog
 from egalitarian.lab.report import ToyReport
 from egalitarian.lab.runs import Outcome
-from egalitarian.lab.theory.claims import ToyClaim, summarize
+from egalitarian.lab.theory import ToyClaim, summarize
 from egalitarian.lab.tuning.table import rows as tuned_rows
 
 SEEDS_WORDS = ("median", "range", "passed", "steps", "trained")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pictures import write_cifar, write_mnist
 
-from egalitarian.lab.problems import image_tasks
+from egalitarian.lab.problems import tasks as image_tasks
 
 
 @pytest.fixture

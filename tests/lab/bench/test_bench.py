@@ -21,9 +21,8 @@ from egalitarian.lab.bench import (
     experiments,
     kernels,
     measure_theme,
-    optimizers,
     steps,
-    timing,
+    theme,
 )
 from egalitarian.lab.bench.theme import figures
 from egalitarian.lab.config import PolarSettings, Run, catalog
@@ -141,9 +140,9 @@ def test_a_rival_that_fails_is_a_note_and_the_others_go_on() -> None:
         raise RuntimeError("out of luck\nand a long story")
 
     prepared: list[int] = []
-    works = [timing.Work("bad", fails), timing.Work("good", lambda: None, lambda: prepared.append(1))]
-    took = timing.measure(works, QUICK, "group")
-    assert took["bad"] == timing.Took(None, 0, note="failed: RuntimeError: out of luck")
+    works = [theme.Work("bad", fails), theme.Work("good", lambda: None, lambda: prepared.append(1))]
+    took = theme.measure(works, QUICK, "group")
+    assert took["bad"] == theme.Took(None, 0, note="failed: RuntimeError: out of luck")
     assert took["good"].ms is not None
     assert (took["good"].n, len(prepared)) == (3, 5)
 
@@ -153,9 +152,9 @@ def test_the_steps_are_of_the_papers_networks_and_of_a_gpt(written: Path) -> Non
     groups = list(dict.fromkeys(row["group"] for row in rows))
     assert groups[:4] == ["addition-97, 1 seed", "addition-97, 2 seeds", "parity-3, 1 seed", "parity-3, 2 seeds"]
     listed = {row["method"].split()[0]: row for row in rows if row["group"] == groups[-1]}
-    assert set(optimizers.PEERS) <= set(listed)
-    for package in optimizers.PEERS:
-        assert optimizers.installed(package) or listed[package]["note"] == "not installed"
+    assert set(steps.PEERS) <= set(listed)
+    for package in steps.PEERS:
+        assert steps.installed(package) or listed[package]["note"] == "not installed"
     methods = dict(steps.methods(catalog.load("addition-97")))
     assert "randomized, rank 128" in methods
     assert "randomized, rank 40" in dict(steps.methods(catalog.load("parity-3")))
@@ -163,13 +162,13 @@ def test_the_steps_are_of_the_papers_networks_and_of_a_gpt(written: Path) -> Non
 
 
 def test_a_gpt_has_the_matrices_it_has() -> None:
-    weights = optimizers.gpt_matrices(2, 8, CPU)
+    weights = steps.gpt_matrices(2, 8, CPU)
     assert sum(weight.numel() for weight in weights.values()) == 2 * 12 * 8 * 8  # 12 layers of 768: 85 of the 124 million
     assert all(weight.grad is not None and weight.grad.shape == weight.shape for weight in weights.values())
 
 
 def test_every_turn_of_a_gpt_sees_the_same_gradients() -> None:
-    _, works = optimizers.gpt_works(QUICK, "bare")
+    _, works = steps.gpt_works(QUICK, "bare")
     plan = next(work for work in works if work.name == "equalize_ alone, exact").run.args[0]
     before = [entry.parameter.grad.clone() for entry in plan.entries]
     for work in works:
@@ -178,10 +177,10 @@ def test_every_turn_of_a_gpt_sees_the_same_gradients() -> None:
         assert all(torch.equal(entry.parameter.grad, grad) for entry, grad in zip(plan.entries, before, strict=True))
 
 
-@pytest.mark.parametrize("package", optimizers.PEERS)
+@pytest.mark.parametrize("package", steps.PEERS)
 def test_a_peer_that_cannot_be_built_is_a_note(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizers, "installed", lambda name: name == package)
-    rows = {row.method.split()[0]: row for row in steps.timed(optimizers.gpt_works(QUICK, "bare")[1], QUICK, "gpt")}
+    monkeypatch.setattr(steps, "installed", lambda name: name == package)
+    rows = {row.method.split()[0]: row for row in steps.timed(steps.gpt_works(QUICK, "bare")[1], QUICK, "gpt")}
     assert rows[package].numbers["ms"] is not None or rows[package].note.startswith("failed: ")
     assert rows["torch.optim.Muon"].numbers["ms"] is not None
 

@@ -21,7 +21,7 @@ from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.config.spec import Run, TransformSettings
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.runs import Request, carry_out, sweep, unfinished
-from egalitarian.lab.runs.progress import Silent, Stop
+from egalitarian.lab.runs.outcome import Silent, Stop
 from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.plan import load_plan
 from egalitarian.lab.tuning.results import Results

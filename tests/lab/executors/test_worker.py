@@ -124,6 +124,6 @@ def test_a_status_is_not_repeated_within_seconds() -> None:
     lines = Lines(written.append)
     for text in ("first", "second"):
         lines.status(text)
-    with patch("egalitarian.lab.executors.lines.EVERY", -1.0):
+    with patch("egalitarian.lab.executors.local.EVERY", -1.0):
         lines.status("third")
     assert written == ["first", "third"]

@@ -23,10 +23,9 @@ from small import CPU, files, groks, recorded, run, small
 
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import Run
-from egalitarian.lab.runs import Stop, Store, Stored, StoreError, environment, trainer
+from egalitarian.lab.runs import Stop, Store, Stored, StoreError, environment, sweeps
 from egalitarian.lab.runs import store as store_module
-from egalitarian.lab.runs.checkpoint import Checkpoint
-from egalitarian.lab.runs.files import Held, acquire, write_atomically
+from egalitarian.lab.runs.files import Checkpoint, Held, acquire, write_atomically
 
 EXPERIMENT = groks()
 SEEDS = [6, 0]
@@ -36,7 +35,7 @@ TENSORS = {"parameters.w": torch.arange(6.0).reshape(2, 3)}
 
 @pytest.fixture(autouse=True)
 def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 0.0)
 
 
 def train(root: Path, stop: Stop, seeds: list[int] = SEEDS) -> dict[str, bytes]:

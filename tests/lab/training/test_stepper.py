@@ -16,8 +16,7 @@ from egalitarian.lab import config
 from egalitarian.lab.config import Experiment, Method, Optim, TransformSettings, catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.optimizers import OPTIMIZERS
-from egalitarian.lab.training.stepper import TRANSFORMS, Stepper, settled
+from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper, settled
 
 EXACT = 1e-11
 """Rounding of float64 (2e-16), through some dozen steps; U Vᵀ magnifies it by 2 |G| / s_min, here up to 1e4."""

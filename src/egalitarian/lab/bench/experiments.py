@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from egalitarian.lab.analysis import median_and_range
 from egalitarian.lab.bench.steps import with_polar
-from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, figures, text, times
-from egalitarian.lab.bench.timing import message, now
+from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, figures, message, now, text, times
 from egalitarian.lab.config import Experiment, Method, load, names
 from egalitarian.lab.runs import Outcome
 from egalitarian.lab.training import AccuracyMeter, Ensemble, MakeSteps, Stepper, steps_for, train

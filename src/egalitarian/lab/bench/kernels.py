@@ -11,8 +11,20 @@ import torch
 from torch import Tensor
 
 import egalitarian as eg
-from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, figures, power, text, times
-from egalitarian.lab.bench.timing import BLOCK_MS, Took, Work, measure
+from egalitarian.lab.bench.theme import (
+    BLOCK_MS,
+    BenchRow,
+    Column,
+    Setup,
+    Theme,
+    Took,
+    Work,
+    figures,
+    measure,
+    power,
+    text,
+    times,
+)
 
 SHAPES = (
     (194, 512), (158, 512), (254, 512), (100, 100), (400, 50), (784, 200), (64, 194, 512), (1024, 1024),

@@ -5,8 +5,19 @@ pool writes it as JSON to the standard input of a worker. The worker finds its c
 `Lines` reports progress: it is a `runs.Listener`, and `lines.status(text)` prints at most one line every few seconds.
 """
 
-from egalitarian.lab.executors.lines import Lines, condition, counted, ending, label, measures, median
-from egalitarian.lab.executors.local import STOPPED, TIME_OVER, Executable, Pool
+from egalitarian.lab.executors.local import (
+    STOPPED,
+    TIME_OVER,
+    Executable,
+    Lines,
+    Pool,
+    condition,
+    counted,
+    ending,
+    label,
+    measures,
+    median,
+)
 
 __all__ = [
     "STOPPED",

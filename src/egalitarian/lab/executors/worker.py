@@ -7,8 +7,7 @@ import json
 import sys
 from typing import Any
 
-from egalitarian.lab.executors.lines import Lines
-from egalitarian.lab.executors.local import STOPPED, Executable
+from egalitarian.lab.executors.local import STOPPED, Executable, Lines
 from egalitarian.lab.problems import DataError
 from egalitarian.lab.runs import Interrupted, StoreError
 

@@ -3,7 +3,6 @@
 A task makes one seed's data as tensors. A model makes the parameters of one seed and computes its outputs.
 """
 
-from egalitarian.lab.problems.cnn import CNN
 from egalitarian.lab.problems.datasets import (
     DATASETS,
     DataError,
@@ -18,10 +17,20 @@ from egalitarian.lab.problems.datasets import (
     fetch,
     mnist,
 )
-from egalitarian.lab.problems.image_tasks import CIFAR10, MNIST, ShuffledCIFAR10
 from egalitarian.lab.problems.models import MLP, Layers, Model, Parameters
-from egalitarian.lab.problems.tasks import Data, Modular, ModularSequence, Parity, Split, Task, stream
-from egalitarian.lab.problems.transformer import Transformer
+from egalitarian.lab.problems.networks import CNN, Transformer
+from egalitarian.lab.problems.tasks import (
+    CIFAR10,
+    MNIST,
+    Data,
+    Modular,
+    ModularSequence,
+    Parity,
+    ShuffledCIFAR10,
+    Split,
+    Task,
+    stream,
+)
 
 __all__ = [
     "CIFAR10",

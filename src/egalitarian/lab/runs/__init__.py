@@ -5,14 +5,22 @@ a run are described in `store.py`.
 """
 
 from egalitarian.lab.config import Record
-from egalitarian.lab.runs.checkpoint import Checkpoint
-from egalitarian.lab.runs.files import StoreError, write_atomically
-from egalitarian.lab.runs.outcome import Outcome, Reads, training_seconds
-from egalitarian.lab.runs.progress import Interrupted, Listener, Progress, Silent, Stop, percent
+from egalitarian.lab.runs.files import Checkpoint, StoreError, write_atomically
+from egalitarian.lab.runs.outcome import (
+    Interrupted,
+    Listener,
+    Outcome,
+    Progress,
+    Reads,
+    Silent,
+    Stop,
+    percent,
+    training_seconds,
+)
 from egalitarian.lab.runs.provenance import CONCURRENT, environment, hardware
 from egalitarian.lab.runs.request import Request, carry_out, changed_values, unfinished, use_process
-from egalitarian.lab.runs.seeds import sweep, try_step
 from egalitarian.lab.runs.store import Store, Stored
+from egalitarian.lab.runs.sweeps import sweep, try_step
 
 __all__ = [
     "CONCURRENT",

@@ -13,9 +13,9 @@ import torch
 
 from egalitarian.lab.config import Experiment, load, parse_change
 from egalitarian.lab.runs.files import StoreError
-from egalitarian.lab.runs.progress import Listener, Progress, Stop
-from egalitarian.lab.runs.seeds import all_stored, sweep, try_step
+from egalitarian.lab.runs.outcome import Listener, Progress, Stop
 from egalitarian.lab.runs.store import Store
+from egalitarian.lab.runs.sweeps import all_stored, sweep, try_step
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,18 @@ from filelock import FileLock
 from torch import Tensor
 
 from egalitarian.lab.config import Record, Run, current_experiment, current_spec, former_experiments, former_methods
-from egalitarian.lab.runs.checkpoint import PATTERN, Checkpoint, checkpoint_path
-from egalitarian.lab.runs.files import DRAFT, Held, StoreError, acquire, readable, writable, write_atomically
+from egalitarian.lab.runs.files import (
+    DRAFT,
+    PATTERN,
+    Checkpoint,
+    Held,
+    StoreError,
+    acquire,
+    checkpoint_path,
+    readable,
+    writable,
+    write_atomically,
+)
 
 
 @dataclass(frozen=True)

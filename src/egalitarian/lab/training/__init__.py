@@ -5,8 +5,7 @@
 
 from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, captured, steps_for, why_eager
 from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.loop import Epoch, train
-from egalitarian.lab.training.meter import AccuracyMeter, FullMeter, Meter, Spectra
+from egalitarian.lab.training.loop import AccuracyMeter, Epoch, FullMeter, Meter, Spectra, train
 from egalitarian.lab.training.stepper import Stepper, settled
 
 __all__ = [

@@ -28,9 +28,8 @@ from egalitarian.lab.runs import (
     Store,
     StoreError,
     sweep,
-    trainer,
+    sweeps,
 )
-from egalitarian.lab.runs import seeds as seeds_module
 from egalitarian.lab.runs.store import Writer
 
 SEEDS = [6, 0, 1]
@@ -41,7 +40,7 @@ STOP = Stop(threshold=0.9, epochs=30, past=1)
 
 @pytest.fixture(autouse=True)
 def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +108,9 @@ def test_what_is_stored_is_not_trained_again(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: Any, **__: Any) -> Any:
         pytest.fail("trained again")
 
-    monkeypatch.setattr(trainer, "train", refuse)
-    monkeypatch.setattr(seeds_module, "Ensemble", refuse)
-    monkeypatch.setattr(trainer, "Ensemble", refuse)
+    monkeypatch.setattr(sweeps, "train", refuse)
+    monkeypatch.setattr(sweeps, "Ensemble", refuse)
+    monkeypatch.setattr(sweeps, "Ensemble", refuse)
     again = train(tmp_path)
     assert files(tmp_path, leave_out=()) == before  # not even a lock
     assert [(one.crossed, one.next_epoch, one.last) for one in again] == [
@@ -161,7 +160,7 @@ def test_a_seed_is_the_same_in_any_batch_to_rounding(tmp_path: Path) -> None:
 def test_saving_rarely_gives_the_same_records(
     tmp_path: Path, unbroken: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 1e9)
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 1e9)
     train(tmp_path)
     assert recorded(tmp_path) == unbroken
 
@@ -245,8 +244,8 @@ def test_out_of_memory_splits_the_seeds_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, room: int
 ) -> None:
     """With memory for `room` seeds from epoch `at` on, and records on the disk that no checkpoint has a checksum of."""
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 1e9)
-    plain = trainer.train
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 1e9)
+    plain = sweeps.train
 
     def train_with_little_memory(ensemble: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         for epoch in plain(ensemble, *arguments, **options):
@@ -254,13 +253,13 @@ def test_out_of_memory_splits_the_seeds_and_goes_on(
                 raise torch.OutOfMemoryError("CUDA out of memory")
             yield epoch
 
-    monkeypatch.setattr(trainer, "train", train_with_little_memory)
+    monkeypatch.setattr(sweeps, "train", train_with_little_memory)
     notes = Notes()
     stop = Stop(threshold=1.0, epochs=12, past=0)
     broken = train(tmp_path / "broken", stop, listener=notes)
     assert [each.next_epoch for each in broken] == [12, 12, 12]
     assert "half as many" in notes.notes[0]
-    monkeypatch.setattr(trainer, "train", plain)
+    monkeypatch.setattr(sweeps, "train", plain)
     for one, other in zip(broken, train(tmp_path / "whole", stop), strict=True):
         assert one.curve == pytest.approx(other.curve, abs=1e-9)
         assert len(Store(tmp_path / "broken").find(one.run).timings) == 12
@@ -270,15 +269,15 @@ def test_out_of_memory_with_one_seed_is_an_error(tmp_path: Path, monkeypatch: py
     def never(*arguments: Any, **options: Any) -> Iterator[Any]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(trainer, "train", never)
+    monkeypatch.setattr(sweeps, "train", never)
     with pytest.raises(SpecError, match=r"one seed must fit .* --device cpu"):
         train(tmp_path, seeds=[0])
 
 
 def test_a_lost_device_is_an_error_and_a_rerun_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From then on nothing can be read from it, so that nothing more is saved: the last checkpoint counts."""
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 0.0)
-    plain, save = trainer.train, trainer.Trainer._save
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 0.0)
+    plain, save = sweeps.train, sweeps.Trainer._save
 
     def lost(*arguments: Any) -> Any:
         raise RuntimeError("CUDA error: the launch timed out and was terminated\nCompile with ...")
@@ -286,18 +285,18 @@ def test_a_lost_device_is_an_error_and_a_rerun_resumes(tmp_path: Path, monkeypat
     def train_until_it_is_lost(*arguments: Any, **options: Any) -> Iterator[Any]:
         for epoch in plain(*arguments, **options):
             if epoch.number == 5:
-                monkeypatch.setattr(trainer.Trainer, "_save", lost)
+                monkeypatch.setattr(sweeps.Trainer, "_save", lost)
                 lost()
             yield epoch
 
-    monkeypatch.setattr(trainer, "train", train_until_it_is_lost)
+    monkeypatch.setattr(sweeps, "train", train_until_it_is_lost)
     stop = Stop(threshold=1.0, epochs=12, past=0)
     with pytest.raises(
         SpecError, match=r"^CUDA device lost: CUDA error: the launch timed out and was terminated; rerun the same command"
     ):
         train(tmp_path / "lost", stop)
-    monkeypatch.setattr(trainer, "train", plain)
-    monkeypatch.setattr(trainer.Trainer, "_save", save)
+    monkeypatch.setattr(sweeps, "train", plain)
+    monkeypatch.setattr(sweeps.Trainer, "_save", save)
     epochs: list[int] = []
 
     class Counts(Silent):
@@ -314,7 +313,7 @@ def test_errors_of_other_kinds_are_not_taken_for_a_lost_gpu(tmp_path: Path, monk
     def never(*arguments: Any, **options: Any) -> Iterator[Any]:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(trainer, "train", never)
+    monkeypatch.setattr(sweeps, "train", never)
     with pytest.raises(RuntimeError, match="shapes"):
         train(tmp_path, seeds=[0])
 
@@ -373,7 +372,7 @@ class Signals(Silent):
 def test_an_interrupt_ends_the_sweep_with_everything_saved(
     tmp_path: Path, unbroken: dict[str, bytes], number: int, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 1e9)  # only the interrupt can have saved it
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 1e9)  # only the interrupt can have saved it
     before = signal.getsignal(number)
     with pytest.raises(Interrupted):
         train(tmp_path, listener=Signals(number, epoch))
@@ -476,17 +475,17 @@ def test_what_another_process_did_meanwhile_is_seen(
     tmp_path: Path, unbroken: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the first look and the lock, another process trained everything."""
-    look_up, looks = seeds_module._look_up, []
+    look_up, looks = sweeps._look_up, []
 
     def late(*arguments: Any) -> Any:
         known = look_up(*arguments)
         looks.append(known)
         if len(looks) == 1:
-            monkeypatch.setattr(seeds_module, "_look_up", look_up)
+            monkeypatch.setattr(sweeps, "_look_up", look_up)
             train(tmp_path)
         return known
 
-    monkeypatch.setattr(seeds_module, "_look_up", late)
+    monkeypatch.setattr(sweeps, "_look_up", late)
     done = train(tmp_path)
     assert [progress.next_epoch for progress in done] == [4, 9, 16]
     assert recorded(tmp_path) == unbroken
@@ -590,7 +589,7 @@ def test_kills_at_random_times_leave_no_trace(tmp_path: Path, unbroken: dict[str
 @pytest.mark.slow
 def test_egd_groks_addition_modulo_97_when_the_paper_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """116 epochs in the paper; 106 to 124 in 16 seeds of ours."""
-    monkeypatch.setattr(trainer, "SAVE_EVERY", 10.0)
+    monkeypatch.setattr(sweeps, "SAVE_EVERY", 10.0)
     torch.set_num_threads(2)
     done = sweep(catalog.load("addition-97"), "egd", [0, 1, 2], Store(tmp_path), CPU)
     crossed = [progress.crossed for progress in done]

@@ -12,9 +12,9 @@ from small import CPU, DOUBLE, distance, run, small, states
 
 from egalitarian.lab.config import catalog
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.problems import image_tasks
-from egalitarian.lab.problems.image_tasks import CIFAR10, MNIST, ShuffledCIFAR10
-from egalitarian.lab.runs.progress import Stop
+from egalitarian.lab.problems import tasks as image_tasks
+from egalitarian.lab.problems.tasks import CIFAR10, MNIST, ShuffledCIFAR10
+from egalitarian.lab.runs.outcome import Stop
 from egalitarian.lab.training.ensemble import Ensemble
 
 SHUFFLED: dict[str, Any] = {"train_size": 24, "test_size": 10, "shuffles": 3, "epochs": 20}

@@ -61,3 +61,24 @@ def test_scripts_import_names_that_exist(file: Path) -> None:
             for alias in node.names:
                 if not hasattr(found, alias.name):
                     importlib.import_module(f"{node.module}.{alias.name}")
+
+
+def test_the_map_lists_every_file() -> None:
+    """The tree in ARCHITECTURE.md, read by its indentation, is the tree of src/egalitarian."""
+    block = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
+    listed: set[str] = set()
+    folders: list[tuple[int, str]] = []
+    for line in block.split("\ntests/")[0].splitlines():
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        first = line.split()[0]
+        folders = [(depth, name) for depth, name in folders if depth < indent]
+        inside = "/".join(name for _, name in folders)
+        if first.endswith("/") and first not in ("paper/",):
+            folders.append((indent, first.rstrip("/")))
+            inside = "/".join(name for _, name in folders)
+        listed |= {f"{inside}/{name}" for name in re.findall(r"\b\w+\.py\b", line)}
+    there = {f"src/egalitarian/{file.relative_to(SOURCE).as_posix()}" for file in SOURCE.rglob("*.py")}
+    doors = {name for name in there if name.endswith("/__init__.py") and name != "src/egalitarian/__init__.py"}
+    assert listed == there - doors

@@ -1,4 +1,4 @@
-"""The Triton kernels of `cnn.py`, in a file that is imported only where Triton is. Images are channels-last."""
+"""The Triton kernels of `networks.py`, in a file that is imported only where Triton is. Images are channels-last."""
 
 import triton
 import triton.language as tl

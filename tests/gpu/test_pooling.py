@@ -58,21 +58,26 @@ def test_the_kernels_are_found_by_who_asks_without_gradients() -> None:
         assert has_kernels(torch.device("cuda", 0))
 
 
-def test_a_stack_of_networks_is_each_of_them() -> None:
-    """In the lab's own order: measured without gradients first, then trained."""
+def test_a_stack_of_networks_is_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the lab's own order: measured without gradients first, then trained.
+
+    Without TF32, whose rounding moves the maximum of a window to another entry now and then.
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    draw = torch.Generator().manual_seed(0)
     model, task = CNN(channels=(4, 6), width=8), CIFAR10(train_size=10)
     stack = [model.start(task, seed) for seed in range(3)]
     parameters = {name: torch.stack([start[name] for start in stack]).cuda().requires_grad_() for name in stack[0]}
-    x = torch.randn(3, 5, 3, 32, 32, device="cuda")
+    x = torch.randn(3, 5, 3, 32, 32, generator=draw).cuda()
     has_kernels.cache_clear()
     with torch.no_grad():
         measured = model.forward(parameters, x)
     ours, theirs = model.forward(parameters, x), torch.func.vmap(model.one)(parameters, x)
     torch.testing.assert_close(measured, ours, rtol=0, atol=0)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-2)  # TF32
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     both = [torch.autograd.grad(y.square().sum(), list(parameters.values())) for y in (ours, theirs)]
     for one, other in zip(*both, strict=True):
-        assert (one - other).norm() <= 1e-2 * other.norm()
+        assert (one - other).norm() <= 1e-5 * other.norm()
 
 
 def test_other_layouts_take_torchs_way() -> None:

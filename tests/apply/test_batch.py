@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import egalitarian as eg
 from egalitarian.apply import Batches, PassSettings, State, affected, transform_gradients
-from egalitarian.apply.batch import REMEMBERED, SHARED_ENTRIES, joined, parted
+from egalitarian.apply.batch import REMEMBERED, SHARED_ELEMENTS, joined, parted
 from egalitarian.transforms import MatrixTransform, Site, as_chain
 from egalitarian.transforms import matrix as transforms
 
@@ -36,7 +36,7 @@ CHAINS: dict[str, Any] = {
 @pytest.fixture
 def share(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Lets matrices share calls on a CPU, in batches of at most that many entries."""
-    return lambda entries: monkeypatch.setitem(SHARED_ENTRIES, "cpu", entries)
+    return lambda entries: monkeypatch.setitem(SHARED_ELEMENTS, "cpu", entries)
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_batches_depend_on_shapes_alone(monkeypatch: pytest.MonkeyPatch) -> None
     assert [[entry.name for entry in batch.entries] for batch in Batches([eg.Polar()]).of(work)] == [
         [name] for name in parameters
     ]
-    monkeypatch.setitem(SHARED_ENTRIES, "meta", SHARED_ENTRIES["cuda"])
+    monkeypatch.setitem(SHARED_ELEMENTS, "meta", SHARED_ELEMENTS["cuda"])
     names = [[entry.name for entry in batch.entries] for batch in Batches([eg.Polar()]).of(work)]
     assert names == [["a", "c", "conv", "qkv", "d"], ["b"], ["bias"]]
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import egalitarian as eg
-from egalitarian.apply.batch import SHARED_ENTRIES
+from egalitarian.apply.batch import SHARED_ELEMENTS
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
@@ -44,7 +44,7 @@ def test_peak_memory_is_that_of_one_matrix_for_any_number_of_layers(record_prope
 def test_peak_memory_is_that_of_one_call_where_matrices_share_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """With sharing forced on a CPU, and batches of at most three layers."""
     one = peak_of(1)
-    monkeypatch.setitem(SHARED_ENTRIES, "cpu", 3 * 64 * 128)
+    monkeypatch.setitem(SHARED_ELEMENTS, "cpu", 3 * 64 * 128)
     three, many = peak_of(3), peak_of(12)
     assert many <= 1.1 * three
     assert 2 * one < three < 5 * one

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from toy import batch, network
 
 import egalitarian as eg
-from egalitarian.apply.batch import SHARED_ENTRIES
+from egalitarian.apply.batch import SHARED_ELEMENTS
 from egalitarian.kernels import RTOL, Method, Tier
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -178,7 +178,7 @@ def test_equal_layers_share_a_call(chain: Any, monkeypatch: pytest.MonkeyPatch) 
     model[2].weight.grad[0, 0] = torch.nan
     eg.equalize_(plan, chain)
     assert seen in ([], [(6, 32, 48)])
-    monkeypatch.setitem(SHARED_ENTRIES, "cuda", 0)
+    monkeypatch.setitem(SHARED_ELEMENTS, "cuda", 0)
     alone, plan = equal_layers(6)
     alone[2].weight.grad[0, 0] = torch.nan
     eg.equalize_(plan, chain)

@@ -168,7 +168,7 @@ def test_oversample_out_of_range_is_refused() -> None:
 def by_polynomial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tensor]:
     def polar_lowrank_by_polynomial(*arguments: Any, **options: Any) -> Tensor:
         with monkeypatch.context() as patch:
-            patch.setattr(lowrank, "_root", lambda *_: "quintics")
+            patch.setattr(lowrank, "choose_lowrank", lambda *_: "quintics")
             return polar_lowrank(*arguments, **options)
 
     return polar_lowrank_by_polynomial

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from toy import assert_equalised, hidden_updates, loss_of, network, parameters, train
 
 import egalitarian as eg
+from egalitarian.apply import PassSettings
 from egalitarian.optimizers.engine import Engine
 from egalitarian.select import Entry, whole
 from egalitarian.transforms import as_chain
@@ -111,7 +112,7 @@ def test_parameters_without_a_step_have_the_memory_from_before_the_first() -> No
     a, b = weights(2)
     engine = CountingEngine(eg.Momentum(0.5))
     a.grad = torch.ones(3, 2)
-    state = engine.step([{"params": [a]}], eg.State())
+    state = engine.step([{"params": [a]}], PassSettings(engine.chain), eg.State())
     assert state.step == 1
     memories = engine.memories([{"params": [a, b]}], state)
     assert torch.equal(memories["param_groups[0].params[0]"]["0.mean"], torch.full((3, 2), 0.5))
@@ -124,7 +125,7 @@ def test_a_step_writes_transformed_gradients_and_counts() -> None:
     gradient = torch.randn(3, 2)
     a.grad = gradient.clone()
     engine = CountingEngine()
-    state = engine.step([{"params": [a, b]}], eg.State(7))
+    state = engine.step([{"params": [a, b]}], PassSettings(engine.chain), eg.State(7))
     assert (state.step, dict(state.tensors)) == (8, {})
     assert torch.equal(a.grad, eg.polar(gradient))
     assert b.grad is None

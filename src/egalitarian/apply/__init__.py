@@ -1,7 +1,7 @@
 """The only room that writes `p.grad`: gradients go through a chain of transforms, in batches of equal shapes.
 
-`equalize_` is the public door. `attach` and `EGD` call `transform_gradients` at each step, with settings and the `State`
-of the step before. `Batches` keeps what depends on shapes alone, so that a step does not group matrices again.
+`equalize_` is public. `attach` and `EGD` call `transform_gradients` at each step, with settings and the `State` of the
+step before. `Batches` keeps what depends on shapes alone, so that a step does not group matrices again.
 """
 
 from egalitarian.apply.batch import Batch, Batches

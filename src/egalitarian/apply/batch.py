@@ -19,8 +19,8 @@ Gradient = tuple[Entry, Tensor]
 Call = tuple[tuple[int, Target], ...]
 """Matrices that one call takes: the index of the parameter in the batch, and the matrix."""
 
-SHARED_ENTRIES: dict[str, int] = {"cuda": 2**24}
-"""The most entries of a batch, by device type. On CUDA as many as one matrix of 4096 x 4096 has: enough to fill a large
+SHARED_ELEMENTS: dict[str, int] = {"cuda": 2**24}
+"""The most elements of a batch, by device type. On CUDA as many as one matrix of 4096 x 4096 has: enough to fill a large
 GPU, with the memory that such a matrix takes alone. On a CPU LAPACK computes a batch one by one, so that a batch would cost
 memory and gain nothing: there every batch is one parameter."""
 REMEMBERED = 16
@@ -66,12 +66,12 @@ class Batches:
         if not self._shares:
             return [self._batch([index], gradients) for index in range(len(gradients))]
         members: list[list[int]] = []
-        open_: dict[Hashable, tuple[list[int], int]] = {}  # by kind: the last batch, and the entries it has room for
+        open_: dict[Hashable, tuple[list[int], int]] = {}  # by kind: the last batch, and the elements it has room for
         for index, (entry, grad) in enumerate(gradients):
             kind = frozenset((target.rows, target.columns) for target in entry.targets), grad.dtype, grad.device
             batch, room = open_.get(kind, ([], 0))
             if not batch or grad.numel() > room:
-                batch, room = [], most_entries(grad)
+                batch, room = [], most_elements(grad)
                 members.append(batch)
             batch.append(index)
             open_[kind] = batch, room - grad.numel()
@@ -86,7 +86,7 @@ class Batches:
             if grad.numel() and target.rows
         ]
         separate = tuple((matrix,) for matrix in matrices)
-        fits = sum(grad.numel() for _, grad in chosen) <= most_entries(chosen[0][1])
+        fits = sum(grad.numel() for _, grad in chosen) <= most_elements(chosen[0][1])
         shapes: dict[tuple[int, int], list[tuple[int, Target]]] = {}
         for position, target in matrices:
             shapes.setdefault((target.rows, target.columns), []).append((position, target))
@@ -100,9 +100,9 @@ class Batches:
         return Batch(tuple(indices), tuple(entry for entry, _ in chosen), joint, separate, scopes, self._filters)
 
 
-def most_entries(tensor: Tensor) -> int:
-    """How many entries a batch on this device may have; 0 where every parameter goes alone."""
-    return SHARED_ENTRIES.get(tensor.device.type, 0)
+def most_elements(tensor: Tensor) -> int:
+    """How many elements a batch on this device may have; 0 if every parameter goes alone."""
+    return SHARED_ELEMENTS.get(tensor.device.type, 0)
 
 
 def joined(matrices: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""`equalize_`, the door for training loops of one's own, and the checks of a chain of transforms before its first step."""
+"""`equalize_`, for training loops of one's own, and the checks of a chain of transforms before its first step."""
 
 from __future__ import annotations
 

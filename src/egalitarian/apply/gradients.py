@@ -20,7 +20,7 @@ from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Memory
 
 @dataclass(frozen=True)
 class PassSettings:
-    """The settings of one pass. `attach`, `EGD` and `equalize_` differ in nothing else."""
+    """The settings of one pass. `attach`, `EGD` and `equalize_` call the same pass with different ones."""
 
     chain: tuple[Transform, ...]
     active: bool | Tensor = True
@@ -30,7 +30,9 @@ class PassSettings:
     grad_scale: Tensor | None = None
     """A GradScaler's factor: divided out before the transforms, multiplied back after them."""
     compute: Precision | None = None
+    """The precision in which the gradients were computed; None is their dtype."""
     on_nonfinite: str = "keep"
+    """`"raise"` raises for a non-finite gradient, `"keep"` leaves it unchanged."""
     observe: Callable[[str, Tensor], None] | None = None
     """Gets every matrix before it is transformed."""
 
@@ -38,7 +40,7 @@ class PassSettings:
 @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once
 @torch.no_grad()
 def transform_gradients(entries: Sequence[Entry], batches: Batches, settings: PassSettings, state: State) -> State:
-    """One pass over the gradients of `entries`, which are those `affected`. Returns the state after it."""
+    """One pass over the gradients of `entries`, as `affected` returns them. Returns the state after it."""
     gradients = [(entry, grad) for entry in entries if (grad := entry.parameter.grad) is not None]
     for entry, grad in gradients:
         _check_gradient(entry, grad, scaled=settings.grad_scale is not None)
@@ -60,44 +62,44 @@ def _decay_only(batch: Batch, grads: Sequence[Tensor], settings: PassSettings) -
     """Inactive transforms leave a gradient plain; decay before them stays on."""
     for entry, grad in zip(batch.entries, grads, strict=True):
         if _decay(entry, settings):
-            plain = _plain_gradient(entry, grad, settings)
-            _write(entry, grad, plain, plain, None, settings.grad_scale)
+            prepared = _prepared(entry, grad, settings)
+            _write(entry, grad, prepared, prepared, None, settings.grad_scale)
 
 
 def _transform(
     batch: Batch, grads: Sequence[Tensor], settings: PassSettings, state: State
 ) -> dict[str, Mapping[str, Tensor]]:
     """Replaces these gradients by new ones. Returns the memories of their parameters."""
-    plain = [_plain_gradient(entry, grad, settings) for entry, grad in zip(batch.entries, grads, strict=True)]
-    keeps = [_elements_to_keep(grad, batch.filtered, settings.active) for grad in plain]
-    memories = _memories(batch, plain, settings, state.tensors) if batch.filtered else []
-    new = list(plain)
+    prepared = [_prepared(entry, grad, settings) for entry, grad in zip(batch.entries, grads, strict=True)]
+    uses = [_elements_to_use(grad, batch.filtered, settings.active) for grad in prepared]
+    memories = _memories(batch, prepared, settings, state.tensors) if batch.filtered else []
+    new = list(prepared)
     for index, link in enumerate(settings.chain):
         if isinstance(link, MatrixTransform):
-            _equalize(batch, new, link, Site("", state.step, settings.compute or plain[0].dtype))
+            _apply_to_matrices(batch, new, link, Site("", state.step, settings.compute or prepared[0].dtype))
         for position in batch.scopes[index]:
             assert isinstance(link, ElementwiseTransform)
-            name, keep = batch.entries[position].name, keeps[position]
-            new[position], memories[position] = _filter(link, index, name, new[position], memories[position], keep)
-    for entry, grad, result, before, keep in zip(batch.entries, grads, new, plain, keeps, strict=True):
+            name, use = batch.entries[position].name, uses[position]
+            new[position], memories[position] = _filter(link, index, name, new[position], memories[position], use)
+    for entry, grad, result, before, use in zip(batch.entries, grads, new, prepared, uses, strict=True):
         if result is not grad:
-            _write(entry, grad, result, before, keep, settings.grad_scale)
+            _write(entry, grad, result, before, use, settings.grad_scale)
     return {entry.name: memory for entry, memory in zip(batch.entries, memories, strict=False) if memory}
 
 
 def _memories(
-    batch: Batch, plain: Sequence[Tensor], settings: PassSettings, tensors: Tensors
+    batch: Batch, prepared: Sequence[Tensor], settings: PassSettings, tensors: Tensors
 ) -> list[Mapping[str, Tensor]]:
     """Of each parameter; new parameters start with the memory of a first step."""
     stack = len(settings.active) if isinstance(settings.active, Tensor) else None
     memories: list[Mapping[str, Tensor]] = []
-    for entry, grad in zip(batch.entries, plain, strict=True):
+    for entry, grad in zip(batch.entries, prepared, strict=True):
         known = tensors.get(entry.name)
         memories.append(start(entry, settings.chain, grad, stack) if known is None else known)
     return memories
 
 
-def _equalize(batch: Batch, grads: list[Tensor], transform: MatrixTransform, site: Site) -> None:
+def _apply_to_matrices(batch: Batch, grads: list[Tensor], transform: MatrixTransform, site: Site) -> None:
     """Puts every matrix of the batch through the transform, and the results into the list."""
     results: dict[int, Tensor] = {}
     for call in batch.joint if transform.shares else batch.separate:
@@ -118,7 +120,7 @@ def _equalize(batch: Batch, grads: list[Tensor], transform: MatrixTransform, sit
 def _guarded(transform: MatrixTransform, G: Tensor, site: Site) -> Tensor:
     """The transformed matrices; a non-finite one stays unchanged."""
     new = transform(G, site)
-    finite = torch.isfinite(new[..., :1, :1] if transform.spreads else largest_entry(G))
+    finite = torch.isfinite(new[..., :1, :1] if transform.spreads_nan else largest_entry(G))
     all_finite = G.device.type == "cpu" and bool(finite.all())  # reading it does not synchronise there, and saves a pass
     return new if all_finite else torch.where(finite, new, G)
 
@@ -129,7 +131,7 @@ def _filter(
     name: str,
     grad: Tensor,
     before: Mapping[str, Tensor],
-    keep: Tensor | None,
+    use: Tensor | None,
 ) -> tuple[Tensor, Mapping[str, Tensor]]:
     """The filtered gradient, and the memory after it; where the result is not kept, the memory stays as it was."""
     prefix = f"{index}."
@@ -141,13 +143,13 @@ def _filter(
         )
     new, memory = transform(grad, memory)
     for value in memory.values():  # an overflow would stay in the memory
-        if keep is not None and value.is_floating_point():
-            keep = keep & _finite(value, keep.ndim)
-    after = {prefix + key: _choose(keep, value, before[prefix + key]) for key, value in memory.items()}
+        if use is not None and value.is_floating_point():
+            use = use & _finite(value, use.ndim)
+    after = {prefix + key: _choose(use, value, before[prefix + key]) for key, value in memory.items()}
     return new, {**before, **after}
 
 
-def _elements_to_keep(grad: Tensor, filtered: bool, active: bool | Tensor) -> Tensor | None:
+def _elements_to_use(grad: Tensor, filtered: bool, active: bool | Tensor) -> Tensor | None:
     """Where the result is used: elements that are active and, if a memory depends on them, finite.
 
     None means everywhere. Matrix transforms alone handle non-finite values matrix by matrix.
@@ -165,11 +167,11 @@ def _finite(tensor: Tensor, leading: int) -> Tensor:
     return finite.flatten(leading).all(-1) if finite.ndim > leading else finite
 
 
-def _choose(keep: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
-    return new if keep is None else torch.where(broadcast(keep, new), new, old)
+def _choose(use: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
+    return new if use is None else torch.where(broadcast(use, new), new, old)
 
 
-def _plain_gradient(entry: Entry, grad: Tensor, settings: PassSettings) -> Tensor:
+def _prepared(entry: Entry, grad: Tensor, settings: PassSettings) -> Tensor:
     """The gradient that the transforms see: unscaled, with the decay that comes before them."""
     if settings.grad_scale is not None:
         grad = grad / settings.grad_scale.to(grad.device)
@@ -181,16 +183,18 @@ def _decay(entry: Entry, settings: PassSettings) -> float:
     return settings.decay(entry) if settings.decay is not None and entry.taken else 0.0
 
 
-def _write(entry: Entry, grad: Tensor, new: Tensor, plain: Tensor, keep: Tensor | None, grad_scale: Tensor | None) -> None:
+def _write(
+    entry: Entry, grad: Tensor, new: Tensor, prepared: Tensor, use: Tensor | None, grad_scale: Tensor | None
+) -> None:
     """Writes in place, so that views of the gradient (DDP's buckets) follow; unless its memory is not writable."""
     expanded = 0 in grad.stride() and any(
         stride == 0 and size > 1 for stride, size in zip(grad.stride(), grad.shape, strict=True)
     )
     fixed = expanded or grad.is_inference()
-    if keep is not None and grad_scale is None and not fixed and new.dtype == grad.dtype:
-        torch.where(broadcast(keep, grad), new, plain, out=grad)
+    if use is not None and grad_scale is None and not fixed and new.dtype == grad.dtype:
+        torch.where(broadcast(use, grad), new, prepared, out=grad)
         return
-    new = _choose(keep, new, plain)
+    new = _choose(use, new, prepared)
     new = new if grad_scale is None else new * grad_scale.to(new.device)
     if fixed:  # a clone, since it may be a part of a larger tensor
         layout = torch.contiguous_format if expanded else torch.preserve_format
@@ -204,9 +208,9 @@ def _observe(gradients: Iterable[Gradient], settings: PassSettings) -> None:
     assert settings.observe is not None
     for entry, grad in gradients:
         if grad.numel():
-            plain = _plain_gradient(entry, grad, settings)
+            prepared = _prepared(entry, grad, settings)
             for target in entry.targets:
-                settings.observe(target.name, target.fold(plain))
+                settings.observe(target.name, target.fold(prepared))
 
 
 def _check_gradient(entry: Entry, grad: Tensor, scaled: bool) -> None:
@@ -226,7 +230,7 @@ def _check_gradient(entry: Entry, grad: Tensor, scaled: bool) -> None:
     if scaled and grad.dtype == torch.float16:
         raise TypeError(
             f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
-            f"got float16, which overflows when scaled back; keep the parameters in float32 and use autocast"
+            f"got float16, which overflows when scaled back; use the parameters in float32 and use autocast"
         )
 
 
@@ -244,5 +248,5 @@ def _raise_nonfinite(gradients: Iterable[Gradient]) -> None:
         if count:
             raise FloatingPointError(
                 f"the gradient of {entry.name!r} must be finite, got {count} non-finite of {grad.numel()} entries; "
-                f"lower the learning rate, or pass on_nonfinite='keep' to leave such gradients unchanged"
+                f"lower the learning rate, or pass on_nonfinite='use' to leave such gradients unchanged"
             )

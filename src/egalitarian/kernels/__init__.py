@@ -2,12 +2,12 @@
 
 A kernel sees a tensor and returns a new one. It knows no parameter, no optimizer and no global random state. Scale does
 not matter, a zero matrix stays zero, and a matrix with a NaN or an Inf comes back as NaN without touching the others.
-Doors: `polar`, `polar_lowrank`, `normalize`, `natural`, `spectrum`; `explain` prints the `Route` that `polar` follows.
+Functions: `polar`, `polar_lowrank`, `normalize`, `natural`, `spectrum`; `explain` prints the `Route` that `polar` follows.
 """
 
 from egalitarian.kernels.factor import explain, polar
 from egalitarian.kernels.lowrank import gaussian, polar_lowrank
-from egalitarian.kernels.route import RTOL, Method, Precision, Route, Tier, check_matrix, choose, decide
+from egalitarian.kernels.route import RTOL, Method, Precision, Route, Tier, check_matrix, check_options, choose, decide
 from egalitarian.kernels.scaling import largest_entry, normalize
 from egalitarian.kernels.svd import Spectrum, natural, spectrum
 
@@ -19,6 +19,7 @@ __all__ = [
     "Spectrum",
     "Tier",
     "check_matrix",
+    "check_options",
     "choose",
     "decide",
     "explain",

@@ -24,6 +24,8 @@ BASIS_CUT = 1e-6
 """The soft cut-off of an intermediate basis."""
 ROUGH = 0.3
 """The distance from 1 that such a basis may have."""
+LOST = 1e-3
+"""Directions of an intermediate basis that are weaker than this are noise."""
 CUSHION = 0.03
 """The smallest lower end, over the upper, for which a quintic is made."""
 LAST: Coefficients = (15 / 8, -10 / 8, 3 / 8)

@@ -26,7 +26,7 @@ def polar_by_eigh(route: Route, X: Tensor, scale: Tensor) -> Tensor:
     if route.one_by_one and X.ndim > 2:
         alone = replace(route, one_by_one=False)
         flat = X.flatten(0, -3)
-        return torch.stack([polar_by_eigh(alone, matrix, scale) for matrix in flat]).reshape(X.shape)
+        return torch.stack([polar_by_eigh(alone, matrix, scale) for matrix in flat]).reshape(X.shape)  # no floor: no scale
     tall = X.shape[-2] > X.shape[-1]
     if route.dtype == torch.float32:
         P = _in_float32(route, X.mT if tall else X)

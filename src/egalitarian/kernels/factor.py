@@ -1,4 +1,4 @@
-"""The doors `polar` and `explain`: one chooses a route and follows it, the other prints it."""
+"""`polar` chooses a route and follows it; `explain` prints the route."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from torch import Tensor
 from egalitarian.kernels.eigh import polar_by_eigh
 from egalitarian.kernels.polynomial import polar_by_polynomial
 from egalitarian.kernels.rational import polar_by_rational
-from egalitarian.kernels.route import Method, Route, Tier, choose
+from egalitarian.kernels.route import Algorithm, Method, Route, Tier, choose
 from egalitarian.kernels.scaling import contained
 from egalitarian.kernels.svd import polar_by_svd
 
-KERNELS: dict[str, Callable[[Route, Tensor, Tensor], Tensor]] = {
+KERNELS: dict[Algorithm, Callable[[Route, Tensor, Tensor], Tensor]] = {
     "svd": polar_by_svd,
     "eigh": polar_by_eigh,
     "polynomial": polar_by_polynomial,
+    "rational": polar_by_rational,
 }
+"""kernel(route, X, scale): the polar factor of X = G / scale. The scale, (..., 1), matters for a floor alone."""
 
 
 @torch.no_grad()
@@ -66,12 +68,10 @@ def polar(
     """
     route = choose(G, method=method, precision=precision, rtol=rtol, floor=floor)
     with torch.autocast(G.device.type, enabled=False):  # it would lower the precision of products in float32
-        if route.algorithm == "rational":
-            return polar_by_rational(route, G)
-        if route.algorithm == "polynomial" and G.dtype != torch.float64 and G.numel():
-            return polar_by_polynomial(route, G).to(G.dtype)  # one NaN or Inf makes all of its matrix NaN
-        dtype = torch.float32 if route.algorithm == "eigh" and route.tier == "fast" else torch.float64
-        return contained(G, partial(KERNELS[route.algorithm], route), route.readable, dtype)
+        kernel = partial(KERNELS[route.algorithm], route)
+        if route.scaled is None:
+            return kernel(G, G.new_ones(1)).to(G.dtype)
+        return contained(G, kernel, route.readable, route.scaled)
 
 
 def explain(

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_integer, check_share
-from egalitarian.kernels.coefficients import basis_steps, root_steps
-from egalitarian.kernels.polynomial import LOST, lowrank_factor
-from egalitarian.kernels.route import Root, check_matrix, cut_off, decide, is_traced, root_for
+from egalitarian.kernels.polynomial import lowrank_factor
+from egalitarian.kernels.route import Root, check_matrix, choose_lowrank, cut_off, is_traced
 from egalitarian.kernels.scaling import contained
 from egalitarian.kernels.svd import above_cut, recombine
 
@@ -68,7 +67,7 @@ def polar_lowrank(
     width = min(rank + oversample, *G.shape[-2:])
     share = None if share == 1 else share
     basis = _sketch(G, width, seed, sketch)
-    root = None if width > rank or share is not None else _root(G, width, rtol)
+    root = None if width > rank or share is not None else choose_lowrank(G, width, rtol)
     if root is None:
         kernel = partial(_by_svd, basis, rank=rank, iterations=iterations, rtol=rtol, share=share)
     else:
@@ -102,15 +101,6 @@ def _sketch(G: Tensor, width: int, seed: int, sketch: Tensor | None) -> Tensor:
     elif sketch.shape != shape:
         raise ValueError(f"sketch must be of shape {shape}, got {tuple(sketch.shape)}; or leave it out")
     return sketch.to(G.device, torch.float64)
-
-
-def _root(G: Tensor, width: int, rtol: float) -> Root | None:
-    """How inverse roots are computed on the polynomial route; None on the route by QR and SVD."""
-    if decide((width, width), G.dtype, G.device, "auto", "exact", rtol, traced=True).algorithm != "polynomial":
-        return None
-    steps = root_steps(width, rtol), root_steps(width, LOST), basis_steps(width)
-    roots = [root_for(width, G.device, None if is_traced(G) else each, batch=G.ndim > 2) for each in steps]
-    return roots[0] if len(set(roots)) == 1 else root_for(width, G.device, None, batch=G.ndim > 2)
 
 
 def _by_polynomial(sketch: Tensor, X: Tensor, scale: Tensor, *, iterations: int, rtol: float, root: Root) -> Tensor:

@@ -27,6 +27,7 @@ from egalitarian.kernels.coefficients import (
     FAST_LOW,
     FAST_TOLERANCE,
     LAST,
+    LOST,
     TOLERANCE,
     WEAK,
     Coefficients,
@@ -43,11 +44,9 @@ from egalitarian.kernels.route import Root, Route
 
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
-LOST = 1e-3
-"""Directions of an intermediate basis that are weaker than this are noise."""
 
 
-def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor | None = None) -> Tensor:
+def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor) -> Tensor:
     """U Vᵀ of X in float64; in the fast tier, float16.
 
     On a GPU, rows of zeros pad the short side to a multiple of 8: such products are a tenth faster, and zeros add no

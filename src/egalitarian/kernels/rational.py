@@ -54,7 +54,7 @@ class TwoSteps(NamedTuple):
     s: float
 
 
-def polar_by_rational(route: Route, G: Tensor) -> Tensor:
+def polar_by_rational(route: Route, G: Tensor, scale: Tensor) -> Tensor:
     """U Vᵀ of every matrix in G, one by one; refused and non-finite ones take the fallback route."""
     X = G if G.dtype == torch.float32 else scaled(G, largest_entry(G).to(torch.float64), torch.float32)[0].float()
     matrices = X.reshape(-1, *X.shape[-2:])

@@ -1,7 +1,7 @@
 """Which algorithm computes a polar factor, in which arithmetic, and why.
 
-`choose` decides, from shape, dtype, device, cut-off and precision. `polar` follows the `Route` that it returns, and
-`explain` prints it. No other file chooses an algorithm.
+`decide` is the rule, from shape, dtype, device, cut-off and precision; `choose` applies it to a tensor. `polar` follows the
+`Route` that comes out, and `explain` prints it. `choose_lowrank` is the rule for `polar_lowrank`. No other file chooses.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_number
-from egalitarian.kernels.coefficients import Steps, root_steps
+from egalitarian.kernels.coefficients import LOST, Steps, basis_steps, root_steps
 from egalitarian.kernels.fused import is_available
 
 Precision = torch.dtype | Literal["tf32"]
+"""In which a gradient was computed: the argument `compute` of transforms. It sets the default cut-off."""
 Algorithm = Literal["svd", "eigh", "polynomial", "rational"]
 Method = Literal["auto", "svd", "eigh", "polynomial", "rational"]
 Tier = Literal["exact", "fast"]
+"""How accurate the polar factor is: the argument `precision` of `polar`."""
 Root = Literal["quintics", "cholesky", "fused"]
 
 RENAMED = {"products": "polynomial", "inverses": "rational"}
@@ -37,13 +39,13 @@ RTOL: dict[Precision, float] = {
 largest singular value. `benchmarks/noise.py` measures the noise."""
 
 GRAM_RTOL = 5e-7
-"""A float64 Gram matrix resolves singular values down to about 1e-7 of the largest."""
+"""A float64 Gram matrix resolves singular values down to about 1e-7 of the largest; this leaves a margin of five."""
 FAST_RTOL = 3e-4
 """The cut-off of eigenvectors in float32: weaker directions are lost in rounding."""
 FAST_CUT = 5e-4
 """The largest cut-off that fast polynomial and rational routes may ignore: they leave directions below it weak anyway."""
 SHARP_CUT = 1e-2
-"""A larger cut-off selects directions, so it must be sharp: no polynomial."""
+"""A larger cut-off selects directions, so it must be exact. That of a polynomial is blurred by a factor of three."""
 BLOCKED_FROM = 128
 """From this short side on, a CPU computes matrices one by one, which keeps the working set in cache."""
 RATIONAL_FROM = 64
@@ -73,10 +75,12 @@ class Route:
     floor: float | None = None
     readable: bool = False
     """Whether values may decide the next operation: on a CPU, outside vmap and tracing."""
-    blocked: bool = False
-    """Eigenvectors: one matrix at a time, its Gram matrix in blocks."""
+    scaled: torch.dtype | None = torch.float64
+    """The dtype in which the kernel squares matrices, which are scaled to its range; None if the kernel takes any."""
     one_by_one: bool = False
     """Whether the matrices of a batch are computed one after another."""
+    blocked: bool = False
+    """Eigenvectors: whether the Gram matrix of a single matrix is computed in blocks."""
     root: Root = "quintics"
     """Polynomial: how the inverse root of the Gram matrix is computed."""
     fallback: Route | None = None
@@ -85,18 +89,16 @@ class Route:
     def __str__(self) -> str:
         gram = f"Gram matrix {self.short} x {self.short}"
         dtype = str(self.dtype).removeprefix("torch.")
-        sides = {"quintics": "quintics", "cholesky": "Cholesky steps", "fused": "quintics in one Triton kernel"}
-        if self.algorithm == "svd":
-            text = f"{dtype} SVD, cut-off {self.rtol:g}"
-        elif self.algorithm == "rational":
-            text = f"{gram} in {dtype}, two inverses; no cut-off; eigenvectors if there are many weak directions"
-        elif self.algorithm == "polynomial":
-            end = f"sharp cut-off {self.rtol:g}" if self.tier == "exact" else "then half precision; no cut-off"
-            text = f"{gram} in {dtype}, {sides[self.root]}, {end}"
-        elif self.dtype == torch.float32:
-            text = f"{gram} in float32 and its eigenvectors, weak ones separately; cut-off {self.rtol:g}"
-        else:
-            text = f"{gram} in {dtype} and its eigenvectors{';' if self.tier == 'fast' else ','} cut-off {self.rtol:g}"
+        roots = {"quintics": "quintics", "cholesky": "Cholesky steps", "fused": "quintics in one Triton kernel"}
+        ends = {"exact": f"cut-off {self.rtol:g} within a factor of three", "fast": "then half precision; no cut-off"}
+        eigenvectors = f"{gram} in {dtype} and its eigenvectors"
+        texts = {
+            "svd": f"{dtype} SVD, cut-off {self.rtol:g}",
+            "eigh": f"{eigenvectors}{', weak ones separately' * (self.dtype == torch.float32)}, cut-off {self.rtol:g}",
+            "polynomial": f"{gram} in {dtype}, {roots[self.root]}, {ends[self.tier]}",
+            "rational": f"{gram} in {dtype}, two inverses; no cut-off; eigenvectors if there are many weak directions",
+        }
+        text = texts[self.algorithm]
         return f"{self.algorithm}: {text} ({self.why})"
 
 
@@ -131,7 +133,7 @@ def decide(
     float32: bool = False,
     traced: bool = False,
 ) -> Route:
-    """The documented rule. `float32`: whether float32 products on this CPU may be used, and have full precision.
+    """The rule of docs/method.md. `float32`: whether float32 products on this CPU may be used, and have full precision.
 
     Raises:
         ValueError: the options exclude each other, or one is out of range.
@@ -139,24 +141,29 @@ def decide(
     rtol = cut_off(dtype, rtol)
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
-    _check(method, precision, rtol, floor)
+    check_options(method, precision, rtol, floor)
     short = min(shape[-2:])
     algorithm, why = _algorithm(method, precision, dtype, device, short, rtol, floor)
     if algorithm == "rational":
         eigenvectors = _by_eigenvectors(shape, precision, rtol, None, why, readable, float32)
         if float32 and all(shape):
-            single = Route("rational", "fast", torch.float32, rtol, why, short)
-            return replace(single, readable=True, one_by_one=True, fallback=eigenvectors)
+            single = Route("rational", "fast", torch.float32, rtol, why, short, readable=True)
+            return replace(single, scaled=None, one_by_one=True, fallback=eigenvectors)
         reason = "the rational route needs full float32 products and values that can be read"
         return _by_eigenvectors(shape, precision, rtol, None, f"{why}; {reason}", readable, float32)
     if algorithm == "eigh":
         return _by_eigenvectors(shape, precision, rtol, floor, why, readable, float32)
     if algorithm == "svd":
         return Route("svd", "exact", torch.float64, rtol, why, short, floor, readable)
-    tier: Tier = "exact" if rtol > FAST_CUT else precision
-    padded = short + -short % 8 if device is not None and device.type == "cuda" else short
-    root = root_for(padded, device, root_steps(padded, rtol) if tier == "exact" and not traced else None)
-    return Route("polynomial", tier, torch.float64, rtol, why, padded, one_by_one=root == "cholesky", root=root)
+    if algorithm == "polynomial":
+        tier: Tier = "exact" if rtol > FAST_CUT else precision
+        padded = short + -short % 8 if device is not None and device.type == "cuda" else short
+        root = root_for(padded, device, root_steps(padded, rtol) if tier == "exact" and not traced else None)
+        scaled = torch.float64 if dtype == torch.float64 or not all(shape) else None  # one NaN spreads over its matrix
+        return Route(
+            "polynomial", tier, torch.float64, rtol, why, padded, scaled=scaled, one_by_one=root == "cholesky", root=root
+        )
+    raise AssertionError(f"no route for {algorithm!r}")
 
 
 _cached = lru_cache(maxsize=1024, typed=True)(decide)
@@ -172,10 +179,20 @@ def root_for(short: int, device: torch.device | None, steps: Steps | None, *, ba
     return "cholesky" if short >= CHOLESKY_FROM and not batch else "quintics"
 
 
+def choose_lowrank(G: Tensor, width: int, rtol: float) -> Root | None:
+    """How `polar_lowrank` computes inverse roots by polynomials; None for its algorithm by QR and SVD."""
+    traced = is_traced(G)
+    if decide((width, width), G.dtype, G.device, "auto", "exact", rtol, traced=True).algorithm != "polynomial":
+        return None
+    steps = root_steps(width, rtol), root_steps(width, LOST), basis_steps(width)
+    roots = [root_for(width, G.device, None if traced else each, batch=G.ndim > 2) for each in steps]
+    return roots[0] if len(set(roots)) == 1 else root_for(width, G.device, None, batch=G.ndim > 2)
+
+
 def _by_eigenvectors(
     shape: tuple[int, ...], precision: Tier, rtol: float, floor: float | None, why: str, readable: bool, float32: bool
 ) -> Route:
-    """Eigenvectors of a small Gram matrix are exact: nothing is faster there."""
+    """Small matrices always take the exact tier: nothing is faster there."""
     short = min(shape[-2:])
     tier: Tier = "exact" if short < BLOCKED_FROM and rtol >= GRAM_RTOL else precision
     large = readable and short >= BLOCKED_FROM
@@ -183,11 +200,12 @@ def _by_eigenvectors(
     narrow = tier == "fast" and large and float32
     cut = rtol if tier == "exact" else max(rtol, FAST_RTOL)
     dtype = torch.float32 if narrow else torch.float64
-    return Route("eigh", tier, dtype, cut, why, short, floor, readable, blocked, large and floor is None)
+    scaled = torch.float32 if tier == "fast" else torch.float64
+    return Route("eigh", tier, dtype, cut, why, short, floor, readable, scaled, large and floor is None, blocked)
 
 
-def _check(method: Method, precision: Tier, rtol: float, floor: float | None) -> None:
-    """Raises for options that exclude each other."""
+def check_options(method: Method, precision: Tier, rtol: float, floor: float | None) -> None:
+    """Raises ValueError for options that are unknown or exclude each other."""
     if method not in get_args(Method):
         hint = f"it is now called {RENAMED[method]!r}" if method in RENAMED else "'auto' chooses for you"
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; {hint}")

@@ -12,7 +12,7 @@ from egalitarian.kernels.scaling import contained
 
 
 def polar_by_svd(route: Route, X: Tensor, scale: Tensor) -> Tensor:
-    """U diag(gain) Vᵀ of X = U S Vᵀ, where the gain is 1 above the cut-off and the floor."""
+    """U diag(gain) Vᵀ of X = G / scale = U S Vᵀ. The gain is 1, smaller below the floor, and 0 below the cut-off."""
     U, S, Vh = torch.linalg.svd(X.to(torch.float64), full_matrices=False)
     return recombine(U, gain(S, route, scale), Vh)
 

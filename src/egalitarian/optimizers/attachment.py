@@ -1,7 +1,7 @@
 """`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
-A step pre-hook alone is not enough. It runs before a closure has computed the gradients, under a GradScaler a fused
-optimizer has scaled ones, and copies lose it. This file handles each case.
+A step pre-hook alone is not enough. It runs before a closure has computed the gradients. A fused optimizer under a
+GradScaler gets scaled gradients. Copying the optimizer drops the hook. This file handles each case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from egalitarian.apply import State, copied_in_place, loaded_memory
+from egalitarian.apply import PassSettings, State, copied_in_place, loaded_memory
 from egalitarian.checks import check_integer, check_mapping, check_number
 from egalitarian.kernels import Spectrum, spectrum
 from egalitarian.optimizers.egd import EGD
@@ -198,7 +198,7 @@ class Attachment:
             self._switch.observe(metric)
         return self.active
 
-    # -- taking it off ------------------------------------------------------------------------------------------------
+    # -- removing it --------------------------------------------------------------------------------------------------
 
     def remove(self) -> None:
         """Removes EGD and leaves the optimizer as it was before. A second call does nothing."""
@@ -315,11 +315,11 @@ class Attachment:
         found_inf = getattr(self.optimizer, "found_inf", None)
         if caller.name == "checkpoint" or (found_inf is not None and bool(found_inf)):
             return  # the step will be skipped: neither gradients nor state may change
-        self._compute = torch.float16 if found_inf is not None or caller.name == "scaler" else None
+        scaling = found_inf is not None or caller.name == "scaler"
+        self._compute = torch.float16 if scaling else None  # which sets the cut-off, not the arithmetic
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
-        after = self._engine.step(
-            self.optimizer.param_groups,
-            self._state,
+        settings = PassSettings(
+            self._chain,
             active=self._switch.for_a_step(),
             decay=partial(self._engine.decay, decay=self._decay_before) if self._decay_before else None,
             grad_scale=getattr(self.optimizer, "grad_scale", None),
@@ -327,6 +327,7 @@ class Attachment:
             on_nonfinite=self._on_nonfinite,
             observe=self._keep_spectrum if measured else None,
         )
+        after = self._engine.step(self.optimizer.param_groups, settings, self._state)
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
         self._state = copied_in_place(self._state, after) if capturing else after
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.apply import State, gradient_dtype, initial_memory
+from egalitarian.apply import PassSettings, State, gradient_dtype, initial_memory
 from egalitarian.checks import check_bool, check_number
 from egalitarian.optimizers.engine import Engine, Group
 from egalitarian.optimizers.host import caller_of_step, refuse_differentiable
@@ -134,7 +134,8 @@ class EGD(torch.optim.SGD):
         device = entries[0].parameter.device
         active = True if self._stack is None else torch.ones(self._stack, dtype=torch.bool, device=device)
         kept = self._remembered(entries)
-        self._remember(self._engine.step(self.param_groups, kept, active=active, decay=self._engine.decay, compute=compute))
+        settings = PassSettings(self._chain, active, self._engine.decay, compute=compute)
+        self._remember(self._engine.step(self.param_groups, settings, kept))
 
     # -- memory: in `state[p]` and in the groups, which torch's own checkpoints save -----------------------------------
 

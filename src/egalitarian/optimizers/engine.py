@@ -14,7 +14,7 @@ from egalitarian.transforms import Transform, uses_matrices
 
 Group = dict[str, Any]
 
-PATIENCE = 10
+STEPS_BEFORE_WARNING = 10
 """Steps after which a matrix without a gradient is reported."""
 
 
@@ -28,7 +28,7 @@ class Engine:
         stack: the length of the plan's stacks, or None.
         names: names of the parameters that a plan knows. Others get the optimizer's name for them, or one from their
             position in the groups. Memories are stored by name, so no two parameters share one.
-        describe: the entry of a parameter, from its name and group.
+        describe: the entry of a parameter, from its name and group; `attach` and `EGD` pass their own.
         check: raises to refuse the entries; then nothing changes.
     """
 
@@ -52,18 +52,18 @@ class Engine:
         self._steps = self._idle = 0
         self._had_gradients: set[str] = set()
 
-    def step(self, groups: Sequence[Group], state: State, **settings: Any) -> State:
+    def step(self, groups: Sequence[Group], settings: PassSettings, state: State) -> State:
         """One pass over the gradients. Returns the state after it.
 
         Args:
             groups: the optimizer's param groups.
+            settings: of this pass, with the engine's chain.
             state: the state before the step.
-            settings: the fields of `PassSettings`, without the chain.
         """
         self.entries(groups)
-        if self._equalizes and self._steps < PATIENCE:
+        if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
-        after: State = transform_gradients(self._affected, self._batches, PassSettings(self.chain, **settings), state)
+        after: State = transform_gradients(self._affected, self._batches, settings, state)
         return after
 
     def entries(self, groups: Sequence[Group]) -> list[Entry]:
@@ -116,18 +116,18 @@ class Engine:
         """Warns in the first steps about matrices that get no gradient, since EGD does nothing there."""
         if all(entry.parameter.grad is None for entry in self._entries):  # once or twice may be intended
             self._idle += not self._steps
-            if self._idle == PATIENCE:
-                _warn(f"no parameter has had a gradient in {PATIENCE} steps, so EGD does nothing")
+            if self._idle == STEPS_BEFORE_WARNING:
+                _warn(f"no parameter has had a gradient in {STEPS_BEFORE_WARNING} steps, so EGD does nothing")
             return
         self._steps += 1
         taken = [entry for entry in self._entries if entry.targets]
         self._had_gradients |= {entry.name for entry in taken if entry.parameter.grad is not None}
         if self._steps == 1 and taken and not self._had_gradients:
             _warn("none of the plan's matrices has a gradient at this step, so EGD does nothing")
-        if self._steps == PATIENCE:
+        if self._steps == STEPS_BEFORE_WARNING:
             absent = [repr(e.name) for e in taken if e.name not in self._had_gradients and e.parameter.requires_grad]
             if absent:
-                _warn(f"no gradient in {PATIENCE} steps for {', '.join(absent)}: EGD does not act there")
+                _warn(f"no gradient in {STEPS_BEFORE_WARNING} steps for {', '.join(absent)}: EGD does not act there")
 
 
 def _warn(message: str) -> None:

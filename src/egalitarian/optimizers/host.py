@@ -92,7 +92,7 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)
     links = [link for link in chain if isinstance(link, MatrixTransform)]
-    cutoffs = dict.fromkeys(text for link in links if (text := link.cutoff()))
+    cutoffs = dict.fromkeys(text for link in links if (text := link.cutoff_text()))
     header = "; ".join([" then ".join(map(repr, chain)), *cutoffs])
     notes = {
         target.name: ", ".join(text for link in links if (text := link.note(target.rows, target.columns)))

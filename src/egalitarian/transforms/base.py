@@ -55,12 +55,12 @@ class MatrixTransform(_Value, ABC):
     """
 
     shares: ClassVar[bool] = False
-    spreads: ClassVar[bool] = False
+    spreads_nan: ClassVar[bool] = False
     """Whether one non-finite entry makes all of its matrix NaN. Otherwise the caller checks the input."""
 
-    def __init_subclass__(cls, shares: bool = False, spreads: bool = False, **keywords: Any) -> None:
+    def __init_subclass__(cls, shares: bool = False, spreads_nan: bool = False, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls.shares, cls.spreads = shares, spreads
+        cls.shares, cls.spreads_nan = shares, spreads_nan
 
     @abstractmethod
     def __call__(self, G: Tensor, site: Site) -> Tensor: ...
@@ -72,7 +72,7 @@ class MatrixTransform(_Value, ABC):
         """What `print(plan)` adds for a matrix of that shape."""
         return ""
 
-    def cutoff(self) -> str:
+    def cutoff_text(self) -> str:
         """The text of `print(plan)` about the cut-off; empty without one."""
         return ""
 

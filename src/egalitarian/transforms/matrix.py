@@ -14,7 +14,18 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number, check_share
-from egalitarian.kernels import RTOL, Method, Precision, Tier, decide, gaussian, natural, normalize, polar, polar_lowrank
+from egalitarian.kernels import (
+    RTOL,
+    Method,
+    Precision,
+    Tier,
+    check_options,
+    gaussian,
+    natural,
+    normalize,
+    polar,
+    polar_lowrank,
+)
 from egalitarian.transforms.base import MatrixTransform, Site
 
 
@@ -96,7 +107,7 @@ class _CutOff(MatrixTransform):
     def cut(self, site: Site) -> float:
         return self.rtol if self.rtol is not None else RTOL[self.compute or site.compute]
 
-    def cutoff(self) -> str:
+    def cutoff_text(self) -> str:
         if self.rtol is not None:
             return f"cut-off {self.rtol:g}, as given"
         if self.compute is not None:
@@ -106,7 +117,7 @@ class _CutOff(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Polar(_CutOff, shares=True, spreads=True):
+class Polar(_CutOff, shares=True, spreads_nan=True):
     """EGD: replaces each gradient matrix G = U S Vᵀ by its polar factor U Vᵀ.
 
     Args:
@@ -139,7 +150,7 @@ class Polar(_CutOff, shares=True, spreads=True):
             check_number("floor", self.floor, "None is scale-free")
         given = self.rtol is not None or self.compute is not None
         rtol = self.cut(Site("", 0, torch.float32)) if given else RTOL[torch.float32]
-        decide((1, 1), torch.float32, None, self.method, self.precision, rtol, self.floor)
+        check_options(self.method, self.precision, rtol, self.floor)
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         P = polar(G, method=self.method, precision=self.precision, rtol=self.cut(site), floor=self.floor)
@@ -147,13 +158,13 @@ class Polar(_CutOff, shares=True, spreads=True):
 
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         try:
-            decide((1, 1), dtype, None, self.method, self.precision, self.cut(Site(name, 0, dtype)), self.floor)
+            check_options(self.method, self.precision, self.cut(Site(name, 0, dtype)), self.floor)
         except ValueError as error:
             raise ValueError(f"{name!r} of {dtype}: {error}") from None
 
-    def cutoff(self) -> str:
+    def cutoff_text(self) -> str:
         weak = ", fast: directions below 1e-3 of the largest may come out weaker"
-        return super().cutoff() + (weak if self.precision == "fast" else "")
+        return super().cutoff_text() + (weak if self.precision == "fast" else "")
 
     def factor(self, rows: int, columns: int) -> float:
         if self.scale == "spectral":

@@ -57,7 +57,7 @@ def main() -> None:
     wanted = sum(len(methods) for methods in methods_of.values()) * len(SEEDS)
     if len(kept) != wanted:
         raise SystemExit(f"{wanted} runs must be stored, got {len(kept)}; train them as this file says")
-    (FOLDER / "summary.csv").write_text(to_csv([run.record() for run in kept]), encoding="utf-8")
+    (FOLDER / "summary.csv").write_text(to_csv([run.csv_row() for run in kept]), encoding="utf-8")
     lines = io.StringIO()
     table = csv.writer(lines, lineterminator="\n")
     table.writerow(["experiment", "method", "seed", "epoch", *MEASURES])

@@ -38,7 +38,7 @@ from egalitarian.lab.tuning.plan import chosen, load_plan
 
 LINKED = (*PAGES, ROOT / "results" / "README.md")
 SIGNATURES = ROOT / "docs" / "api.md"
-"""Its blocks are signatures, held to the code by tests/test_api_page.py, and doctests."""
+"""Its blocks are signatures, held to the code by tests/contracts/test_api_page.py, and doctests."""
 PROGRAMS = [page for page in PAGES if page != SIGNATURES and python_blocks(page.read_text(encoding="utf-8"))]
 LAB: Any = typer.main.get_command(app)
 REFUSED = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")

@@ -82,3 +82,24 @@ def test_the_map_lists_every_file() -> None:
     there = {f"src/egalitarian/{file.relative_to(SOURCE).as_posix()}" for file in SOURCE.rglob("*.py")}
     doors = {name for name in there if name.endswith("/__init__.py") and name != "src/egalitarian/__init__.py"}
     assert listed == there - doors
+
+
+def texts() -> list[Path]:
+    folders = ("docs", "benchmarks", "examples", "src", "tests")
+    pages = [file for folder in folders for kind in ("md", "toml", "py") for file in (ROOT / folder).rglob(f"*.{kind}")]
+    return sorted(file for file in [*ROOT.glob("*.md"), *pages] if "results" not in file.parts)
+
+
+@pytest.mark.parametrize("file", texts(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_are_named_exist(file: Path) -> None:
+    """A page, a docstring or a comment that names a file of the project names one that is there."""
+    if file.name == "CHANGELOG.md":
+        return
+    named = NAMED.findall(file.read_text(encoding="utf-8"))
+    missing = {name for name in named if not (ROOT / name).exists() and not FAKE.search(name)}
+    assert not missing
+
+
+NAMED = re.compile(r"(?<![\w./-])((?:src/egalitarian|tests|benchmarks|docs|examples)/[\w/.-]+\.(?:py|md|toml))\b")
+FAKE = re.compile(r"NAME|PAGE|times\.md|test_X|/a\.(py|md)|page\.md|other\.md|none\.md|gone\.")
+"""Files that a test makes up, and placeholders."""

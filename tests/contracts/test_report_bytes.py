@@ -11,7 +11,6 @@ import os
 import platform
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +117,8 @@ def digest(content: str | bytes) -> str:
 def checked(store: Store, experiments: list[str]) -> dict[str, str]:
     """Digests of the verdicts of `check`, as CSV, and of its messages."""
     found = check(store, experiments)
-    verdicts = to_csv([asdict(verdict) for verdict in found.verdicts])
-    messages = "\n".join([in_words(found.verdicts), *found.warnings, *found.remarks, f"{found.ends_well()}"])
+    verdicts = to_csv([verdict.csv_row() for verdict in found.verdicts])
+    messages = "\n".join([in_words(found.verdicts), *found.warnings, *found.remarks, f"{found.is_consistent()}"])
     return {"check verdicts": digest(verdicts), "check told": digest(messages)}
 
 

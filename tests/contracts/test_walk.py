@@ -19,7 +19,7 @@ import egalitarian
 PACKAGE = Path(egalitarian.__file__).parent
 MOST_CROSSINGS = 20
 MOST_PLUMBING = 550
-MATHS = ("kernels", "spectrum.py", "checks.py")
+MATHS = ("kernels", "checks.py")
 
 
 def file_of(code: CodeType) -> str | None:

@@ -87,8 +87,8 @@ def measuring_seconds(experiment: Experiment, patience: float) -> float:
 
     def measure() -> None:
         if experiment.measure.spectra != "snapshots":
-            meter.read_gradient(stepper.gradient)
-        meter.read(7)  # an epoch without a snapshot
+            meter.take_gradient(stepper.gradient)
+        meter.measure(7)  # an epoch without a snapshot
 
     return timed(measure, patience)
 

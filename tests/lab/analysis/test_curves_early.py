@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from egalitarian.lab.analysis.curves import FEWEST, correlations
+from egalitarian.lab.analysis.curves import FEWEST_POINTS, correlations
 
 
 def test_a_perfect_order_is_one_and_its_reverse_minus_one() -> None:
@@ -16,7 +16,7 @@ def test_a_perfect_order_is_one_and_its_reverse_minus_one() -> None:
 
 
 def test_small_groups_and_ties_throughout_have_no_correlation() -> None:
-    few = [(float(value), float(value)) for value in range(FEWEST - 1)]
+    few = [(float(value), float(value)) for value in range(FEWEST_POINTS - 1)]
     alike = [(1.0, float(value)) for value in range(9)]
     assert correlations({("few",): few, ("alike",): alike}).values == ()
     assert str(correlations({})) == "–"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report_records import write_run
 
-from egalitarian.lab.analysis import check, load_record, to_record
+from egalitarian.lab.analysis import check, load_record, record_to_toml
 from egalitarian.lab.analysis.judging import HEAD, Finding, RecordedVerdict, VerdictRecord, anchor
 from egalitarian.lab.config import SpecError, catalog, load_contents, read
 from egalitarian.lab.console.cli import main
@@ -37,7 +37,7 @@ def inside(tmp_path: Path) -> Store:
 def test_runs_with_another_finding_than_the_record_contradict_it(inside: Store, verdict: Finding, well: bool) -> None:
     checked = check(inside, ["addition-97"], on_record(verdict))
     assert [each.method for each in checked.contradictions] == ([] if well else ["egd"])
-    assert checked.ends_well() == well
+    assert checked.is_consistent() == well
 
 
 def test_what_is_known_is_outside_on_record(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_what_is_known_is_outside_on_record(tmp_path: Path) -> None:
 def test_cells_that_are_not_run_or_not_on_record_fail_only_if_strict(inside: Store) -> None:
     for record in (on_record("inside"), VerdictRecord()):
         checked = check(inside, ["addition-97"], record)
-        assert checked.ends_well()
-        assert not checked.ends_well(strict=True)
+        assert checked.is_consistent()
+        assert not checked.is_consistent(strict=True)
         assert {each.method for each in checked.open} >= {"sgd", "row-norm"}
     assert "egd" not in {each.method for each in check(inside, ["addition-97"], on_record("inside")).open}
 
@@ -62,8 +62,8 @@ def test_too_few_seeds_contradict_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     write_run(store, "addition-97", "egd", 0, 500)
     checked = check(store, ["addition-97"], on_record("inside"))
-    assert checked.ends_well()
-    assert not checked.ends_well(strict=True)
+    assert checked.is_consistent()
+    assert not checked.is_consistent(strict=True)
 
 
 def test_the_command_ends_with_1_on_a_contradiction(
@@ -76,7 +76,7 @@ def test_the_command_ends_with_1_on_a_contradiction(
     capsys.readouterr()
     assert main(command) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert "contradiction: addition-97/egd (epochs): the record says outside, the runs say inside the spread" in out
+    assert "contradiction: addition-97/egd (epochs): recorded as outside, now inside the spread" in out
 
 
 def test_what_is_recorded_is_the_finding_of_the_runs_and_reasons_stay_with_their_verdict(
@@ -85,7 +85,7 @@ def test_what_is_recorded_is_the_finding_of_the_runs_and_reasons_stay_with_their
     kept = RecordedVerdict(measure="steps", verdict="undecided", why="never run here", cells=("mnist/egd",))
     for verdict, why in (("inside", "so it is"), ("outside", "")):
         record = on_record(verdict, "so it is").replace(verdicts=(*on_record(verdict, "so it is").verdicts, kept))  # type: ignore[arg-type]
-        text = to_record(check(inside, ["addition-97"], record).verdicts, record)
+        text = record_to_toml(check(inside, ["addition-97"], record).verdicts, record)
         again = read(VerdictRecord, tomllib.loads(text))
         assert set(again.verdicts) == {
             RecordedVerdict(measure="epochs", verdict="inside", why=why, cells=("addition-97/egd",)),

@@ -10,7 +10,7 @@ import pytest
 from report_records import write_run
 
 from egalitarian.lab.analysis import estimate, gather
-from egalitarian.lab.analysis.reading import TrainingSession, occupied, sessions_of
+from egalitarian.lab.analysis.reading import TrainingSession, busy_seconds, sessions_of
 from egalitarian.lab.analysis.statistics import cost_of, seconds_to_threshold
 from egalitarian.lab.runs import Store
 
@@ -76,10 +76,10 @@ def test_a_run_in_several_sessions_counts_each_from_its_own_start() -> None:
 
 def test_the_time_of_many_is_that_of_their_union() -> None:
     def seconds(*spans: tuple[float, float], device: str = "cuda") -> float:
-        return occupied(TrainingSession(device, *span) for span in spans).get(device, 0.0)
+        return busy_seconds(TrainingSession(device, *span) for span in spans).get(device, 0.0)
 
     assert seconds() == 0
     assert seconds((0, 3), (5, 6)) == 4
     assert seconds((0, 3), (1, 2), (0, 3), (2, 5)) == 5
     assert seconds((4, 6), (0, 9), (8, 10), (20, 21)) == 11
-    assert occupied([TrainingSession("cuda", 0, 3), TrainingSession("cpu", 1, 2)]) == {"cuda": 3, "cpu": 1}
+    assert busy_seconds([TrainingSession("cuda", 0, 3), TrainingSession("cpu", 1, 2)]) == {"cuda": 3, "cpu": 1}

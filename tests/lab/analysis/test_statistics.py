@@ -76,9 +76,9 @@ def test_nothing_run_has_no_median() -> None:
 def test_unfinished_seeds_are_marked_and_their_bound_settles_nothing() -> None:
     found = estimate([a_seed(10), a_seed(None, 6, budget=7), a_seed(None, 6, budget=7)])
     assert str(found) == "> 6 (> 6 to > 10), unfinished"
-    assert found.settled is None
-    assert estimate([a_seed(10), a_seed(12), a_seed(None, 12, budget=13)]).settled == Count(12)
-    assert estimate([a_seed(10), a_seed(12), a_seed(None, 6, budget=7)]).settled is None, "it may pass before both"
+    assert found.settled_median is None
+    assert estimate([a_seed(10), a_seed(12), a_seed(None, 12, budget=13)]).settled_median == Count(12)
+    assert estimate([a_seed(10), a_seed(12), a_seed(None, 6, budget=7)]).settled_median is None, "it may pass before both"
 
 
 def test_a_median_that_a_seed_with_a_small_bound_might_move_is_a_bound() -> None:

@@ -74,7 +74,7 @@ def test_a_verdict_of_each_kind(verdicts: list[Verdict], experiment: str, method
 def test_a_row_has_paper_median_spread_n_and_passed(verdicts: list[Verdict]) -> None:
     found = cell(verdicts, "addition-97", "egd")
     assert (found.table, found.paper, found.ours, found.spread) == ("Table 2", "116", "120", "110–130")
-    assert (found.n, found.passed, found.aside) == (3, 3, False)
+    assert (found.n, found.passed, found.other_settings) == (3, 3, False)
 
 
 def test_a_known_cell_points_to_the_errata(store: Store) -> None:
@@ -110,7 +110,7 @@ def test_wall_clock_cells_are_of_other_hardware(verdicts: list[Verdict]) -> None
 def test_every_claim_has_its_cell(verdicts: list[Verdict]) -> None:
     cells = {"epochs": 6 * 5 + 3 * 7, "gain in epochs": 3, "steps": 6 + 4, "final accuracy": 6 + 4, "mean accuracy": 4 * 6}
     assert Counter(one.measure for one in verdicts if one.compared) == cells
-    assert not any(one.aside for one in verdicts)
+    assert not any(one.other_settings for one in verdicts)
 
 
 def test_average_gains_are_judged_only_when_every_task_was_run(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_the_text_read_literally_is_judged_apart_and_only_where_it_was_run(tmp_p
         write_run(store, "parity-3-hinge", "egd", seed)
     everything = check(store).verdicts
     found = cell(everything, "parity-3-hinge", "egd")
-    assert found.aside
+    assert found.other_settings
     assert found.table == "Table 4: Sparse parity, 3 secret of 100 bits, as the paper's text has it"
     assert "outside" not in tally(everything)
-    assert tally(everything, aside=True) == {"not run": 6, "known": 1}
+    assert tally(everything, other_settings=True) == {"not run": 6, "known": 1}
     assert "text read literally" in in_words(everything)
 
 

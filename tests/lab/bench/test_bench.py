@@ -24,7 +24,7 @@ from egalitarian.lab.bench import (
     steps,
     theme,
 )
-from egalitarian.lab.bench.theme import figures
+from egalitarian.lab.bench.theme import three_digits
 from egalitarian.lab.config import PolarSettings, Run, catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.console.cli import main
@@ -135,16 +135,16 @@ def test_the_polynomial_is_left_out_where_it_takes_minutes() -> None:
     assert [name for name in kernels.kernels((100, 100), cuda=True) if "rank" in name] == ["randomized, rank 64"]
 
 
-def test_a_rival_that_fails_is_a_note_and_the_others_go_on() -> None:
+def test_a_candidate_that_fails_is_a_note_and_the_others_go_on() -> None:
     def fails() -> None:
         raise RuntimeError("out of luck\nand a long story")
 
     prepared: list[int] = []
-    works = [theme.Work("bad", fails), theme.Work("good", lambda: None, lambda: prepared.append(1))]
-    took = theme.measure(works, QUICK, "group")
-    assert took["bad"] == theme.Took(None, 0, note="failed: RuntimeError: out of luck")
-    assert took["good"].ms is not None
-    assert (took["good"].n, len(prepared)) == (3, 5)
+    candidates = [theme.Candidate("bad", fails), theme.Candidate("good", lambda: None, lambda: prepared.append(1))]
+    timings = theme.measure(candidates, QUICK, "group")
+    assert timings["bad"] == theme.Timing(None, 0, note="failed: RuntimeError: out of luck")
+    assert timings["good"].ms is not None
+    assert (timings["good"].n, len(prepared)) == (3, 5)
 
 
 def test_the_steps_are_of_the_papers_networks_and_of_a_gpt(written: Path) -> None:
@@ -168,19 +168,19 @@ def test_a_gpt_has_the_matrices_it_has() -> None:
 
 
 def test_every_turn_of_a_gpt_sees_the_same_gradients() -> None:
-    _, works = steps.gpt_works(QUICK, "bare")
-    plan = next(work for work in works if work.name == "equalize_ alone, exact").run.args[0]
+    _, candidates = steps.gpt_candidates(QUICK, "bare")
+    plan = next(candidate for candidate in candidates if candidate.name == "equalize_ alone, exact").run.args[0]
     before = [entry.parameter.grad.clone() for entry in plan.entries]
-    for work in works:
-        work.run()
-        work.prepare()
+    for candidate in candidates:
+        candidate.run()
+        candidate.prepare()
         assert all(torch.equal(entry.parameter.grad, grad) for entry, grad in zip(plan.entries, before, strict=True))
 
 
 @pytest.mark.parametrize("package", steps.PEERS)
 def test_a_peer_that_cannot_be_built_is_a_note(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "installed", lambda name: name == package)
-    rows = {row.method.split()[0]: row for row in steps.timed(steps.gpt_works(QUICK, "bare")[1], QUICK, "gpt")}
+    rows = {row.method.split()[0]: row for row in steps.timed(steps.gpt_candidates(QUICK, "bare")[1], QUICK, "gpt")}
     assert rows[package].numbers["ms"] is not None or rows[package].note.startswith("failed: ")
     assert rows["torch.optim.Muon"].numbers["ms"] is not None
 
@@ -302,5 +302,5 @@ def test_a_precision_asked_for_is_another_run() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(None, ""), (1234.5, "1234"), (12.345, "12.3"), (0.0123, "0.0123"), (1e-5, "1.0e-05")]
 )
-def test_three_figures(value: float | None, text: str) -> None:
-    assert figures(value) == text
+def test_three_digits(value: float | None, text: str) -> None:
+    assert three_digits(value) == text

@@ -20,7 +20,7 @@ from egalitarian.lab.config import catalog, renamed
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.config.spec import Run, TransformSettings
 from egalitarian.lab.console.cli import main
-from egalitarian.lab.runs import Request, carry_out, sweep, unfinished
+from egalitarian.lab.runs import Request, sweep, train_requests, unfinished
 from egalitarian.lab.runs.outcome import Silent, Stop
 from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.plan import load_plan
@@ -279,7 +279,7 @@ def test_a_run_goes_on_in_its_old_folder(tmp_path: Path) -> None:
     old = aged(store, run, experiment.name, "column-norm")
     (old.parent.parent / "row-norm").rmdir()
     request = Request("", "row-norm", (6,), "cpu", 1, tmp_path, epochs=6, past=9, preloaded=experiment)
-    ((progress,),) = carry_out([request], Silent())
+    ((progress,),) = train_requests([request], Silent())
     assert progress.next_epoch == 6
     assert [path.name for path in old.parent.parent.iterdir()] == ["column-norm"]
     assert not unfinished([request])

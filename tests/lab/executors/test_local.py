@@ -21,7 +21,7 @@ from rich.console import Console
 from small import small
 
 from egalitarian.lab.console.cli import main
-from egalitarian.lab.console.training import run_pool
+from egalitarian.lab.console.training import run_executor
 from egalitarian.lab.executors import STOPPED, TIME_OVER, Pool
 from egalitarian.lab.runs import Interrupted, Request
 from egalitarian.lab.runs.files import acquire
@@ -224,10 +224,10 @@ def test_files_of_users_and_modules_of_the_current_folder(tmp_path: Path, monkey
 def test_how_the_command_ends(ended: dict[str, int], outcome: bool | type[Exception]) -> None:
     pool = Mock(run=lambda: ended)
     if isinstance(outcome, bool):
-        assert run_pool(pool) == outcome
+        assert run_executor(pool) == outcome
     else:
         with pytest.raises(outcome):
-            run_pool(pool)
+            run_executor(pool)
 
 
 def test_after_the_time_nothing_begins(tmp_path: Path) -> None:

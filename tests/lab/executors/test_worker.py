@@ -1,4 +1,4 @@
-"""Requests as JSON: values travel as values, and a worker carries out what it reads, without the command line."""
+"""Requests as JSON: a worker gets equal values, and carries out what it reads, without the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from small import law, small
 
 from egalitarian.lab.config import Run, SpecError
-from egalitarian.lab.executors import STOPPED, Lines, worker
+from egalitarian.lab.executors import STOPPED, WORKER, Lines, request_json, worker
 from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop, changed_values
 
 VALUES = {"task.modulus": 7, "model.width": 8, "training.batch": 8, "optim.lr": 0.1 + 0.2, "training.drop_last": True}
@@ -29,7 +29,7 @@ plain = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False), text
 
 
 def there_and_back(request: Request) -> Any:
-    return worker.read(json.loads(json.dumps({"kind": request.kind, **request.to_json()})))
+    return worker.read_request(json.loads(request_json(request)))
 
 
 @law
@@ -41,12 +41,12 @@ def there_and_back(request: Request) -> Any:
     final=st.booleans(),
     data=st.none() | st.just(Path("data sets")),
 )
-def test_what_travels_arrives(experiment: str, seeds: list[int], values: dict[str, Any], **more: Any) -> None:
+def test_what_is_sent_arrives(experiment: str, seeds: list[int], values: dict[str, Any], **more: Any) -> None:
     request = Request(experiment, "egd", tuple(seeds), "cuda:1", 2, Path("a b/runs"), values=values, **more)
     assert there_and_back(request) == request
 
 
-def test_numbers_travel_as_numbers() -> None:
+def test_numbers_are_sent_as_numbers() -> None:
     arrived = there_and_back(SMALL).values
     assert arrived == VALUES
     assert [type(value) for value in arrived.values()] == [type(value) for value in VALUES.values()]
@@ -71,10 +71,8 @@ def test_every_kind_is_a_class_that_names_itself(kind: str) -> None:
 
 def run_worker(folder: Path) -> subprocess.CompletedProcess[str]:
     request = dataclasses.replace(SMALL, runs=folder)
-    text = json.dumps({"kind": request.kind, **request.to_json()})
-    command = [sys.executable, "-P", "-m", "egalitarian.lab.executors.worker"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, input=text, capture_output=True, text=True, env=environment)
+    return subprocess.run(WORKER, input=request_json(request), capture_output=True, text=True, env=environment)
 
 
 def test_a_worker_carries_out_what_it_reads(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_a_workers_mistakes_are_messages(monkeypatch: pytest.MonkeyPatch, capsys
         (Interrupted(), STOPPED, ""),
         (KeyboardInterrupt(), STOPPED, "Stopped at once. The last checkpoint is stored.\n"),
     ):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"kind": "train", **SMALL.to_json()})))
+        monkeypatch.setattr(sys, "stdin", io.StringIO(request_json(SMALL)))
         with patch.object(Request, "carry_out", side_effect=error):
             assert worker.main() == status
         assert capsys.readouterr().err == text

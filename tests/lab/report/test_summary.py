@@ -46,7 +46,7 @@ def test_cells_are_counted_by_table_and_all_of_them(seen: Overview, store: Store
     assert [records["Table 2"][key] for key in counted] == [1, 1, 0, 13]
     assert [records["Table 4"][key] for key in counted] == [0, 1, 0, 20]
     assert [records["Table 8"][key] for key in counted] == [0, 0, 0, 24]
-    compared = [one for one in check(store).verdicts if one.compared and not one.aside]
+    compared = [one for one in check(store).verdicts if one.compared and not one.other_settings]
     assert sum(int(str(records["all of the paper's"][key])) for key in counted) == len(compared) == 98
 
 

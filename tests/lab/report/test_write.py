@@ -18,7 +18,7 @@ from egalitarian.lab.report import ReportError, write_report
 from egalitarian.lab.report.figures import FIGURES
 from egalitarian.lab.report.render import latex
 from egalitarian.lab.report.tables import build_table
-from egalitarian.lab.report.write import SIGNED, contents_for
+from egalitarian.lab.report.write import LIST_HEADER, contents_for
 from egalitarian.lab.runs import Store
 
 
@@ -205,7 +205,7 @@ def test_what_an_earlier_report_wrote_goes_and_nothing_else(tmp_path: Path) -> N
     assert left == {*report.paths, out / "figures" / "mine.png", out / "notes.md"}
     assert (tmp_path / "precious").exists()
     signed, *listed = (out / "files.txt").read_text().splitlines()
-    assert signed == SIGNED
+    assert signed == LIST_HEADER
     assert {out / name for name in listed} | {out / "files.txt"} == set(report.paths)
 
 

@@ -54,7 +54,7 @@ def test_it_is_what_one_reads_from_the_records(records: list[dict[str, Any]], th
     passed = [each["epoch"] for each in epochs if finite([each[reads]]) and each[reads] > threshold]
     assert found.crossed == (passed[0] if passed else None)
     assert found.epochs == len(epochs)
-    assert found.end == (passed[0] + 1 if passed else len(epochs))
+    assert found.epochs_until_passed == (passed[0] + 1 if passed else len(epochs))
     assert found.best_test_accuracy == max(finite([each["test_accuracy"] for each in epochs]), default=None)
     learnt = finite([each["train_accuracy"] for each in epochs])
     assert found.mean_train_accuracy == (pytest.approx(statistics.fmean(learnt)) if learnt else None)
@@ -121,7 +121,8 @@ def test_a_record_of_test_accuracy_alone_is_enough() -> None:
 
 def test_nothing_trained_has_no_outcome_yet() -> None:
     found = Outcome.of([], 0.95)
-    assert (found.epochs, found.end, found.crossed, found.diverged, found.accuracy) == (0, 0, None, False, None)
+    assert (found.epochs, found.epochs_until_passed) == (0, 0)
+    assert (found.crossed, found.diverged, found.accuracy) == (None, False, None)
     assert not Stop(0.95, 10, 1).ends(found)
 
 

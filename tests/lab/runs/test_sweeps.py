@@ -23,12 +23,15 @@ from egalitarian.lab.runs import (
     Outcome,
     Progress,
     Record,
+    Request,
     Silent,
     Stop,
     Store,
     StoreError,
+    stored_progress,
     sweep,
     sweeps,
+    train_requests,
 )
 from egalitarian.lab.runs.store import Writer
 
@@ -597,3 +600,14 @@ def test_egd_groks_addition_modulo_97_when_the_paper_says(tmp_path: Path, monkey
     assert 90 <= statistics.median(crossed) <= 140
     assert all(progress.last["active"] is False for progress in done)
     assert all(progress.next_epoch == progress.crossed + 6 for progress in done)
+
+
+def test_stored_progress_is_what_training_returned(tmp_path: Path) -> None:
+    request = Request("", "egd", (6, 0), "cpu", 1, tmp_path, epochs=5, past=1, final=True, preloaded=groks())
+    ((new, other),) = stored_progress([request])
+    assert (new.next_epoch, other.next_epoch) == (0, 0)
+    assert not list(tmp_path.rglob("records.jsonl"))
+    (trained,), (stored,) = train_requests([request], Silent()), stored_progress([request])
+    assert [each.outcome for each in stored] == [each.outcome for each in trained]
+    assert [each.curve for each in stored] == [each.curve for each in trained]
+    assert [each.next_epoch for each in stored] == [5, 5]

@@ -16,7 +16,7 @@ from egalitarian.lab import config
 from egalitarian.lab.config import Experiment, Method, Optim, TransformSettings, catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper, settled
+from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper, resolved
 
 EXACT = 1e-11
 """Rounding of float64 (2e-16), through some dozen steps; U Vᵀ magnifies it by 2 |G| / s_min, here up to 1e4."""
@@ -429,7 +429,7 @@ def test_auto_is_fast_in_float32_on_a_gpu_and_what_is_asked_for_stays(
         config.PolarSettings(precision="exact"),
         config.PolarSettings(precision="fast"),
     ]
-    found = settled(chain, torch.device(device), dtype)
+    found = resolved(chain, torch.device(device), dtype)
     assert found == [chain[0], config.PolarSettings(precision=precision), *chain[2:]]
 
 

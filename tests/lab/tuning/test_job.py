@@ -60,7 +60,7 @@ def test_a_pool_that_is_stopped_leaves_the_page_of_its_results(command, tmp_path
     page = tmp_path / "tuned" / "tuned-changed.md"
     before = page.read_bytes()
     page.unlink()
-    with patch("egalitarian.lab.console.training.run_pool", side_effect=Interrupted):
+    with patch("egalitarian.lab.console.training.run_executor", side_effect=Interrupted):
         code, out, _ = command("tiny", "--jobs", "2")
     assert (code, out) == (130, "")
     assert page.read_bytes() == before

@@ -6,6 +6,7 @@
 from egalitarian.lab.analysis.counts import NOTHING, Count, Value, in_percent, measured, percent, quantile, ratio, times
 from egalitarian.lab.analysis.curves import (
     CHANCE,
+    FEWEST_POINTS,
     Array,
     Band,
     band,
@@ -15,7 +16,6 @@ from egalitarian.lab.analysis.curves import (
     plane_of,
     rest_of_full_run,
 )
-from egalitarian.lab.analysis.curves import FEWEST as FEWEST_POINTS
 from egalitarian.lab.analysis.gains import AverageGain, average_gain
 from egalitarian.lab.analysis.gathered import Gathered, gather
 from egalitarian.lab.analysis.judging import ERRATA, VerdictKind, VerdictRecord, load_record
@@ -38,7 +38,7 @@ from egalitarian.lab.analysis.statistics import (
     median_and_range,
     spent_on,
 )
-from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, tally, to_record
+from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, record_to_toml, tally
 
 __all__ = [
     "CHANCE",
@@ -85,11 +85,11 @@ __all__ = [
     "plane_of",
     "quantile",
     "ratio",
+    "record_to_toml",
     "rest_of_full_run",
     "seed_counts",
     "spent_on",
     "summarize_method",
     "tally",
     "times",
-    "to_record",
 ]

@@ -23,6 +23,11 @@ class Count(NamedTuple):
         return f"{self.sign} {number(self.value)}".strip()
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it is the number itself, not a bound."""
+        return not self.sign
+
+    @property
     def plain(self) -> str:
         """The text for CSV and JSON files: >1500."""
         value = f"{self.value:.6g}" if abs(self.value) < 1e5 else f"{self.value:.1f}".removesuffix(".0")

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from egalitarian.lab.analysis.counts import NOTHING, Value
 from egalitarian.lab.analysis.gathered import Gathered
 from egalitarian.lab.analysis.reading import RunSummary, is_kept
 from egalitarian.lab.config import CUT
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
-from collections.abc import Iterator
-
-from egalitarian.lab.analysis.counts import NOTHING, Value
 
 Array = NDArray[np.float64]
+Group = Sequence[tuple[float, float]]
+"""Points of an early measure and the epoch that passed."""
+
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Quantiles of one spectrum, from its smallest to its largest singular value."""
+EARLY_EPOCHS = (0, 1, 2, 5, 10)
+"""The epochs whose spectra are compared with the epoch that passed, at their first batch."""
+EARLY_MEASURES = ("condition", "effective_rank")
+FEWEST_POINTS = 5
+"""Points that a group must have for a correlation."""
+CHANCE = 0.05
+"""The p-value below which a correlation is significant."""
 
 
 class Band(NamedTuple):
@@ -172,18 +180,6 @@ def project(displacements: Mapping[str, tuple[Array, Array]]) -> Plane:
     return Plane(trajectories, values[:2] ** 2 / total if total else np.zeros(2))
 
 
-EPOCHS = (0, 1, 2, 5, 10)
-"""The epochs whose spectra are read, at their first batch."""
-FEWEST = 5
-"""Points that a group must have for a correlation."""
-CHANCE = 0.05
-"""The p-value below which a correlation is significant."""
-MEASURES = ("condition", "effective_rank")
-
-Group = Sequence[tuple[float, float]]
-"""Points of an early measure and the epoch that passed."""
-
-
 class EarlyPoint(NamedTuple):
     """One run that passed its threshold: an early measure of its spectrum, and the epoch that passed."""
 
@@ -221,7 +217,7 @@ class EarlyRow(NamedTuple):
     methods: Correlations
     """Between the methods of a task, each by the medians of its seeds."""
 
-    def record(self) -> dict[str, Value]:
+    def csv_row(self) -> dict[str, Value]:
         """One row of the CSV file."""
         found: dict[str, Value] = {"measure": self.measure, "epoch": self.epoch, "runs": self.runs}
         for name, own in (("seeds", self.seeds), ("methods", self.methods)):
@@ -234,8 +230,8 @@ class EarlyRow(NamedTuple):
 def early_rows(gathered: Gathered, experiments: Sequence[str]) -> list[EarlyRow]:
     """Every measure at every epoch."""
     rows = []
-    for measure in MEASURES:
-        for epoch in EPOCHS:
+    for measure in EARLY_MEASURES:
+        for epoch in EARLY_EPOCHS:
             points = list(_points(gathered, experiments, measure, epoch))
             seeds, methods = correlations(_by_method(points)), correlations(_medians(points))
             rows.append(EarlyRow(measure, epoch, len(points), seeds, methods))
@@ -249,7 +245,7 @@ def correlations(groups: Mapping[tuple[str, ...], Group]) -> Correlations:
     values, significant = [], 0
     for points in groups.values():
         seen, crossed = np.array(points, dtype=float).T
-        if len(points) >= FEWEST and len(set(seen)) > 1 and len(set(crossed)) > 1:
+        if len(points) >= FEWEST_POINTS and len(set(seen)) > 1 and len(set(crossed)) > 1:
             found = stats.spearmanr(seen, crossed)
             values.append(float(found.statistic))
             significant += bool(found.pvalue < CHANCE)

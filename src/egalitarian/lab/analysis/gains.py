@@ -69,7 +69,7 @@ class TaskGain(NamedTuple):
         if any(seed.state == "unfinished" for cell in self.cells for seed in cell):
             return "unfinished"
         medians = [estimate(cell).median for cell in self.cells]
-        passes = all(median is not None and not median.sign for median in medians)
+        passes = all(median is not None and median.is_exact for median in medians)
         return "passes at epoch 0" if passes else "half of the seeds or more do not pass"
 
 
@@ -100,16 +100,17 @@ def _task(gathered: Gathered, plan: Gain, experiment: str) -> TaskGain:
     found = {method: gathered.of(experiment, method) for method in plan.methods}
     methods = {method: seeds for method, seeds in found.items() if seeds}
     best = _best({method: estimate(seeds) for method, seeds in methods.items()})
-    plain = estimate(baseline).settled
-    if best is None or plain is None or plain.sign:  # a bound would depend on the budget alone, and dominate the average
+    plain = estimate(baseline).settled_median
+    # a bound would depend on the budget alone, and dominate the average
+    if best is None or plain is None or not plain.is_exact:
         return TaskGain(baseline, methods, best, None, None)
-    epochs = ratio(plain, estimate(methods[best]).settled)
+    epochs = ratio(plain, estimate(methods[best]).settled_median)
     return TaskGain(baseline, methods, best, epochs, _fastest(baseline, list(methods.values())))
 
 
 def _best(estimates: Mapping[str, Estimate]) -> str | None:
     """The method with the smallest median; None if no median passed."""
-    medians = {name: found.median.value for name, found in estimates.items() if found.median and not found.median.sign}
+    medians = {name: found.median.value for name, found in estimates.items() if found.median and found.median.is_exact}
     return min(medians, key=lambda name: medians[name]) if medians else None
 
 

@@ -19,13 +19,27 @@ from egalitarian.lab.config import Settings, SpecError, read
 VerdictKind = Literal[
     "inside", "outside", "undecided", "known", "too few seeds", "unfinished", "incomplete", "not run", "other hardware"
 ]
+"""`known`: outside, and docs/errata.md explains why. The last five kinds leave a cell without a verdict."""
 Judged = tuple[VerdictKind, str]
 """The kind of a verdict, and its text."""
+Quantity = Literal[
+    "epochs", "steps", "final accuracy", "mean accuracy", "gain in epochs",
+    "seconds", "ms per epoch", "ms per step", "gain in seconds",
+]  # fmt: skip
+"""Mean accuracy is that of training, over all epochs. The last four are times on other hardware, and have no verdict."""
+Finding = Literal["inside", "outside", "undecided"]
+"""A verdict as the record has it; a known one is outside."""
+
 ERRATA = "docs/errata.md"
 DIGIT = 0.001
 """The last digit that the paper prints of an accuracy."""
 FEW = 3
 """From so many missing tasks on, a verdict gives their number instead of their names."""
+HEAD = """\
+# What our stored runs say of each cell of the paper, cells as experiment/method. `egalitarian check` ends with 1 where they
+# no longer say so. Outside and known cells are both "outside" here: a known one's reason is its claim's erratum.
+# Written by `egalitarian check --record FILE`, which keeps each `why` with its cells.
+"""
 
 
 def judge_reached(paper: int | Literal["never"], found: Estimate, unit: Literal["epochs", "steps"] = "epochs") -> Judged:
@@ -135,19 +149,6 @@ def excuse(judged: Judged, erratum: str) -> Judged:
 def anchor(heading: str) -> str:
     """The anchor by which Markdown pages link to a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
-
-
-Quantity = Literal[
-    "epochs", "steps", "final accuracy", "mean accuracy", "gain in epochs",
-    "seconds", "ms per epoch", "ms per step", "gain in seconds",
-]  # fmt: skip
-"""Mean accuracy is that of training, over all epochs. The last four are times on other hardware, and have no verdict."""
-Finding = Literal["inside", "outside", "undecided"]
-HEAD = """\
-# What our stored runs say of each cell of the paper, cells as experiment/method. `egalitarian check` ends with 1 where they
-# no longer say so. Outside and known cells are both "outside" here: a known one's reason is its claim's erratum.
-# Written by `egalitarian check --record FILE`, which keeps each `why` with its cells.
-"""
 
 
 class Cell(NamedTuple):

@@ -1,29 +1,36 @@
-"""One stored run, read once: its outcome, a curve thin enough to draw, its sessions, its cost and its platform."""
+"""One stored run, read once: its outcome, a thinned curve, its sessions, its cost and its platform.
+
+`read_run` returns a `Reading`. `gather` adds names, budget and differences, which gives a `RunSummary`.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache, reduce
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from egalitarian.lab.analysis.counts import Value
-from egalitarian.lab.config import decode, is_snapshot
+from egalitarian.lab.config import Record, decode, is_snapshot
 from egalitarian.lab.runs import Outcome, Stored, StoreError
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from itertools import pairwise
-from statistics import median
-from typing import NamedTuple
 
-from egalitarian.lab.config import Record
+PER_DECADE = 100
+"""Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
+WHOLE = 100
+"""Epochs at the start that are all kept: where labels are shuffled, accuracy changes from one epoch to the next."""
+
+RunState = Literal["passed", "not passed", "diverged", "unfinished"]
+T = TypeVar("T")
 
 
 class TrainingSession(NamedTuple):
@@ -31,7 +38,7 @@ class TrainingSession(NamedTuple):
 
     device: str
     begin: float
-    """In seconds since the epoch of the clock."""
+    """Unix time, in seconds."""
     end: float
 
 
@@ -58,7 +65,7 @@ def _first_timings(environments: Sequence[Record], timings: Sequence[Record]) ->
     return indices[::-1]
 
 
-def occupied(sessions: Iterable[TrainingSession]) -> dict[str, float]:
+def busy_seconds(sessions: Iterable[TrainingSession]) -> dict[str, float]:
     """Seconds in which at least one session ran, by device."""
     seconds: dict[str, float] = {}
     until: dict[str, float] = {}
@@ -113,7 +120,7 @@ def platform_of(environments: Sequence[Record], timings: Sequence[Record]) -> Pl
         device=environment["device"],
         threads=environment["threads"],
         seeds=environment["seeds"],
-        processes=environment.get("beside", 0),
+        processes=environment.get("beside", 0),  # the key in the files of all versions
         torch=environment["torch"],
         commit=environment["commit"] or "",
         source=environment["source"],
@@ -135,14 +142,6 @@ def share_of_time(timings: Iterable[Record]) -> float | None:
     return sum(shares) if shares else None
 
 
-PER_DECADE = 100
-"""Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
-WHOLE = 100
-"""Epochs at the start that are all kept: where labels are shuffled, accuracy changes from one epoch to the next."""
-State = Literal["passed", "not passed", "diverged", "unfinished"]
-T = TypeVar("T")
-
-
 def bound_of(outcome: Outcome, budget: int) -> int:
     """The epochs within which a run did not pass. A run that diverged never will, so at least its whole budget counts."""
     return max(budget, outcome.epochs) if outcome.diverged else outcome.epochs
@@ -150,7 +149,10 @@ def bound_of(outcome: Outcome, budget: int) -> int:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The numbers of one run."""
+    """The numbers of one run, as tables and statistics use them: those of its `Reading`, with names and budget.
+
+    It has no curve, so that thousands fit into memory and into summary.csv.
+    """
 
     experiment: str
     method: str
@@ -173,7 +175,7 @@ class RunSummary:
     """How a variant differs from the catalogue; empty for a run that counts."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """Passed wins over diverged: a run may diverge after it passed."""
         if self.outcome.crossed is not None:
             return "passed"
@@ -197,7 +199,7 @@ class RunSummary:
         crossed = self.outcome.crossed
         return crossed is not None and self.outcome.epochs > crossed + 1 + self.past
 
-    def record(self) -> dict[str, Value]:
+    def csv_row(self) -> dict[str, Value]:
         """One row of summary.csv."""
         outcome, platform = self.outcome, self.platform
         return {
@@ -232,7 +234,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is kept of a run's records."""
+    """What `read_run` keeps of a run's files: numbers, and the curve that figures draw. It does not know the experiment."""
 
     stored: Stored
     outcome: Outcome

@@ -50,7 +50,7 @@ class MethodRow:
     gain_seconds: Count | None
     """None if the baseline was timed on another platform."""
     fair_gain: Count | None
-    """Over the baseline with the method's weight decay, as a ratio of medians."""
+    """Over the fair baseline, `plan.fair`, as a ratio of medians."""
     final: Accuracy
     polar: str
     """How many seeds computed the polar factor how; empty if all did it alike."""
@@ -87,7 +87,7 @@ def method_rows(gathered: Gathered, experiment: Experiment, plan: TablePlan) -> 
 def _method_row(gathered: Gathered, experiment: Experiment, method: str, plan: TablePlan, *, ours: bool) -> MethodRow:
     unit: Literal["epochs", "steps"] = "steps" if plan.kind == "steps" else "epochs"
     seeds, baseline = gathered.of(experiment.name, method), gathered.of(experiment.name, plan.baseline)
-    found, behind = reached(experiment, seeds, unit), reached(experiment, baseline, unit)
+    found, baseline_reached = reached(experiment, seeds, unit), reached(experiment, baseline, unit)
     fair = reached(experiment, gathered.of(experiment.name, plan.fair), unit)
     cost, baseline_cost = cost_of(seeds), cost_of(baseline)
     seconds = seconds_to_threshold(estimate(seeds), cost)
@@ -103,16 +103,16 @@ def _method_row(gathered: Gathered, experiment: Experiment, method: str, plan: T
         cost=cost,
         seconds=seconds,
         paper_gain=None if ours or is_baseline else paper_gain(experiment, method, plan.baseline),
-        gain=None if is_baseline else ratio(behind.settled, found.settled),
+        gain=None if is_baseline else ratio(baseline_reached.settled_median, found.settled_median),
         gain_seconds=ratio(baseline_seconds, seconds) if same_platform and not is_baseline else None,
-        fair_gain=None if method in (plan.baseline, plan.fair) else ratio(fair.settled, found.settled),
+        fair_gain=None if is_baseline or method == plan.fair else ratio(fair.settled_median, found.settled_median),
         final=final_accuracy(seeds),
         polar=mixed_polar(seeds),
     )
 
 
 def reached(experiment: Experiment, seeds: Sequence[RunSummary], unit: Literal["epochs", "steps"]) -> Estimate:
-    """Epochs or steps to the threshold. Of no seeds, if the task does not define the steps of an epoch."""
+    """Epochs or steps to the threshold; an empty Estimate if the task does not define the steps of an epoch."""
     if unit == "epochs":
         return estimate(seeds)
     steps = experiment.steps_per_epoch
@@ -134,7 +134,7 @@ def mixed_polar(seeds: Iterable[RunSummary]) -> str:
 
 @dataclass(frozen=True)
 class AccuracyRow:
-    """One method on one experiment without a threshold."""
+    """One method on an experiment that has no threshold."""
 
     experiment: Experiment
     method: str
@@ -166,7 +166,7 @@ def accuracy_rows(gathered: Gathered, experiment: Experiment, plan: TablePlan) -
 def _accuracy_row(gathered: Gathered, experiment: Experiment, method: str, plan: TablePlan) -> AccuracyRow:
     accuracy = mean_train_accuracy if plan.kind == "means" else final_accuracy
     seeds, plain = gathered.of(experiment.name, method), without_transform(experiment, method)
-    found, behind = accuracy(seeds), accuracy(gathered.of(experiment.name, plain)).median
+    found, baseline = accuracy(seeds), accuracy(gathered.of(experiment.name, plain)).median
     learnt = [seed.outcome.train_accuracy for seed in seeds if seed.full and seed.outcome.train_accuracy is not None]
     claim, under = [experiment.claims.get(name, NO_CLAIM) for name in (method, plain)]
     paper = (claim.mean_train_accuracy, under.mean_train_accuracy)
@@ -177,7 +177,7 @@ def _accuracy_row(gathered: Gathered, experiment: Experiment, method: str, plan:
         found=found,
         training=median(learnt) if learnt else None,
         paper_gain=paper[0] / paper[1] if paper[0] and paper[1] else None,
-        gain=found.median / behind if found.median is not None and behind else None,
+        gain=found.median / baseline if found.median is not None and baseline else None,
         polar=mixed_polar(seeds),
     )
 
@@ -208,8 +208,8 @@ class MethodSummary:
 
     @property
     def passed(self) -> bool:
-        """Whether more than half of the seeds did."""
-        return not self.seconds.sign
+        """Whether more than half of the seeds passed."""
+        return self.seconds.is_exact
 
 
 def summarize_method(outcomes: Sequence[Outcome], timings: Sequence[Iterable[Record]], budget: int) -> MethodSummary:

@@ -15,7 +15,7 @@ from statistics import median
 from typing import NamedTuple
 
 from egalitarian.lab.analysis.counts import Count, in_percent, quantile
-from egalitarian.lab.analysis.reading import RunSummary, bound_of, occupied
+from egalitarian.lab.analysis.reading import RunSummary, bound_of, busy_seconds
 from egalitarian.lab.runs import Outcome
 
 
@@ -44,9 +44,10 @@ class Estimate:
         return self.n - self.passed
 
     @property
-    def settled(self) -> Count | None:
-        """The median; None if it is a bound because of unfinished seeds."""
-        return None if self.median is not None and self.median.sign and self.unfinished else self.median
+    def settled_median(self) -> Count | None:
+        """The median; None if it is a bound that unfinished seeds may still change."""
+        open_bound = self.median is not None and not self.median.is_exact and self.unfinished
+        return None if open_bound else self.median
 
     @property
     def spread(self) -> str:
@@ -55,7 +56,7 @@ class Estimate:
             return ""
         if self.low == self.high:
             return str(self.low)
-        return f"{self.low}{' to ' if self.high.sign else '–'}{self.high}"
+        return f"{self.low}{'–' if self.high.is_exact else ' to '}{self.high}"
 
     def __str__(self) -> str:
         if self.median is None:
@@ -193,10 +194,11 @@ def cost_of(seeds: Sequence[RunSummary]) -> Cost | None:
 
 def seconds_to_threshold(epochs: Estimate, cost: Cost | None) -> Count | None:
     """Seconds through the epoch that passed, at the median cost of an epoch."""
-    if epochs.settled is None or cost is None:
+    median = epochs.settled_median
+    if median is None or cost is None:
         return None
-    trained = epochs.settled.value + (not epochs.settled.sign)
-    return epochs.settled._replace(value=trained * cost.ms_per_epoch / 1000)
+    trained = median.value + 1 if median.is_exact else median.value  # epochs count from 0; a bound is a number of epochs
+    return median._replace(value=trained * cost.ms_per_epoch / 1000)
 
 
 @dataclass(frozen=True)
@@ -216,5 +218,5 @@ def spent_on(table: str, runs: Sequence[RunSummary]) -> Spent:
     """The time of these runs, under the name of a table."""
     hardware = Counter(run.platform.hardware for run in runs if run.platform is not None)
     untimed = sum(not run.sessions for run in runs)
-    seconds = occupied(session for run in runs for session in run.sessions)
+    seconds = busy_seconds(session for run in runs for session in run.sessions)
     return Spent(table, len(runs), untimed, seconds, tuple(name for name, _ in hardware.most_common()))

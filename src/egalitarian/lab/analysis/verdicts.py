@@ -67,12 +67,12 @@ class Verdict:
     """Seeds that passed; for accuracies, runs that count."""
     kind: VerdictKind
     verdict: str
-    aside: bool
+    other_settings: bool
     """Whether the experiment is not the one of the paper's number: its text taken literally, or a user's own."""
     recorded: Finding | None = None
-    """The finding on record."""
+    """The finding in the committed record, paper/_verdicts.toml."""
     why: str = ""
-    """The reason on record."""
+    """The reason in the committed record."""
 
     @property
     def cell(self) -> Cell:
@@ -93,9 +93,9 @@ class Verdict:
         """Whether the finding differs from that on record."""
         return self.finding is not None and self.recorded is not None and self.finding != self.recorded
 
-    def record(self) -> dict[str, Value]:
-        """One row of verdicts.csv."""
-        return asdict(self)
+    def csv_row(self) -> dict[str, Value]:
+        """One row of verdicts.csv, whose column `aside` is `other_settings`."""
+        return {"aside" if name == "other_settings" else name: value for name, value in asdict(self).items()}
 
 
 class ClaimRow(NamedTuple):
@@ -104,7 +104,7 @@ class ClaimRow(NamedTuple):
     table: str
     experiment: str
     method: str
-    aside: bool
+    other_settings: bool
 
 
 class Checked(NamedTuple):
@@ -125,13 +125,15 @@ class Checked(NamedTuple):
         """Cells without a finding, or without one on record."""
         return [each for each in self.verdicts if each.compared and (each.finding is None or each.recorded is None)]
 
-    def ends_well(self, *, strict: bool = False) -> bool:
+    def is_consistent(self, *, strict: bool = False) -> bool:
         """Whether everything could be read and agrees with the record; with `strict`, also whether no cell is open."""
         return not self.warnings and not self.contradictions and not (strict and self.open)
 
 
 def check(store: Store, experiments: Sequence[str] = (), record: VerdictRecord | None = None) -> Checked:
-    """A verdict for every cell of the paper's tables on the named experiments, or on all.
+    """Reads a store and gives a verdict for every cell of the paper's tables on the named experiments, or on all.
+
+    `egalitarian check` calls this. A report has read the store already, and calls `judge`.
 
     The claims of some experiments are not in the paper's own tables, as they take its text literally. These are judged if
     they were run or named.
@@ -160,7 +162,7 @@ def _without_claims(gathered: Gathered) -> Iterator[str]:
 
 
 def judge(contents: Contents, gathered: Gathered, record: VerdictRecord | None = None) -> list[Verdict]:
-    """A verdict for every cell of these contents."""
+    """A verdict for every cell of these contents, from runs that were read before."""
     run = {summary.experiment for summary in gathered.runs}
     record = load_record() if record is None else record
     cells: list[Verdict] = []
@@ -183,8 +185,8 @@ def _judge_claim(
 ) -> Iterator[Verdict]:
     """One verdict for each number of a claim."""
     seeds = gathered.of(experiment.name, method)
-    aside = not contents.has(experiment.name, numbered=True)
-    row = ClaimRow(f"{claim.table}: {experiment.title}" if aside else claim.table, experiment.name, method, aside)
+    other = not contents.has(experiment.name, numbered=True)
+    row = ClaimRow(f"{claim.table}: {experiment.title}" if other else claim.table, experiment.name, method, other)
     verdict = partial(_verdict, row, claim.erratum)
     if claim.epochs is not None:
         found = reached(experiment, seeds, "epochs")
@@ -209,7 +211,7 @@ def _verdict(
     else:
         ours, counts = "" if found.median is None else str(found.median), (found.n, found.passed)
     kind, text = excuse(judged, erratum)
-    return Verdict(*row[:3], measure, paper, ours, found.spread, *counts, kind, text, row.aside)
+    return Verdict(*row[:3], measure, paper, ours, found.spread, *counts, kind, text, row.other_settings)
 
 
 def _list_times(
@@ -227,7 +229,7 @@ def _list_times(
     for measure, paper, ours in listed:
         if paper is not None:
             ours_text, counts = "" if ours is None else measured(ours), (found.n, found.passed)
-            yield Verdict(*row[:3], measure, str(paper), ours_text, "", *counts, "other hardware", text, row.aside)
+            yield Verdict(*row[:3], measure, str(paper), ours_text, "", *counts, "other hardware", text, row.other_settings)
 
 
 def _judge_gains(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
@@ -247,7 +249,7 @@ def _judge_gains(gathered: Gathered, table: TablePlan, hardware: str) -> Iterato
             yield Verdict(*row, "gain in seconds", times(plan.seconds), ours, "", *counts, "other hardware", text, False)
 
 
-def to_record(verdicts: Sequence[Verdict], record: VerdictRecord) -> str:
+def record_to_toml(verdicts: Sequence[Verdict], record: VerdictRecord) -> str:
     """The text of a new record. An open cell keeps its entry, and a reason stays as long as its finding does."""
     found = {(entry.measure, name): (entry.verdict, entry.why) for entry in record.verdicts for name in entry.cells}
     for each in verdicts:
@@ -256,9 +258,10 @@ def to_record(verdicts: Sequence[Verdict], record: VerdictRecord) -> str:
     return as_toml(found)
 
 
-def tally(verdicts: Sequence[Verdict], *, aside: bool = False) -> dict[str, int]:
+def tally(verdicts: Sequence[Verdict], *, other_settings: bool = False) -> dict[str, int]:
     """How many verdicts there are of each kind, of cells that can be compared."""
-    kinds = Counter(verdict.kind for verdict in verdicts if verdict.compared and verdict.aside == aside)
+    counted = [verdict for verdict in verdicts if verdict.compared and verdict.other_settings == other_settings]
+    kinds = Counter(verdict.kind for verdict in counted)
     return dict(sorted(kinds.items()))
 
 
@@ -269,8 +272,8 @@ def in_words(verdicts: Sequence[Verdict]) -> str:
         return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
     parts = [listed(tally(verdicts)) or "none asked for"]
-    aside = tally(verdicts, aside=True)
+    other = tally(verdicts, other_settings=True)
     clocks = sum(not verdict.compared for verdict in verdicts)
-    parts += [f"on other settings than its own (its text read literally, or one's own): {listed(aside)}"] if aside else []
+    parts += [f"on other settings than its own (its text read literally, or one's own): {listed(other)}"] if other else []
     parts += [f"{clocks} wall-clock cells are of other hardware"] if clocks else []
     return "; ".join(parts)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from egalitarian.lab.analysis import median_and_range
 from egalitarian.lab.bench.steps import with_polar
-from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, figures, message, now, text, times
+from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, message, now, text, three_digits, times
 from egalitarian.lab.config import Experiment, Method, load, names
 from egalitarian.lab.runs import Outcome
 from egalitarian.lab.training import AccuracyMeter, Ensemble, MakeSteps, Stepper, steps_for, train
@@ -178,17 +178,17 @@ THEME = Theme(
         Column("passed", "passed", text),
         Column("epoch", "epoch", text),
         Column("half", "at 50 %", text),
-        Column("seconds", "s", figures),
+        Column("seconds", "s", three_digits),
         Column("ratio", "ratio", times),
-        Column("ms_per_epoch", "ms per epoch", figures),
+        Column("ms_per_epoch", "ms per epoch", three_digits),
         Column("epochs", "epochs", text),
-        Column("setup_seconds", "build s", figures),
+        Column("setup_seconds", "build s", three_digits),
         Column("n", "n", text),
     ),
     number="seconds",
-    graph="",
+    graph_key="",
     baseline=BASELINE,
-    faster=True,
+    ratio_is_speedup=True,
     rows=rows,
 )
 CLOCK = Theme(
@@ -207,15 +207,15 @@ CLOCK = Theme(
         Column("passed", "passed", text),
         Column("epoch", "epoch", text),
         Column("gain", "gain", times),
-        Column("seconds", "s", figures),
+        Column("seconds", "s", three_digits),
         Column("ratio", "ratio", times),
-        Column("share", "share", figures),
-        Column("ms_per_epoch", "ms per epoch", figures),
+        Column("share", "share", three_digits),
+        Column("ms_per_epoch", "ms per epoch", three_digits),
         Column("n", "n", text),
     ),
     number="seconds",
-    graph="",
+    graph_key="",
     baseline=CLOCK_BASELINE,
-    faster=True,
+    ratio_is_speedup=True,
     rows=clock_rows,
 )

@@ -14,15 +14,15 @@ import egalitarian as eg
 from egalitarian.lab.bench.theme import (
     BLOCK_MS,
     BenchRow,
+    Candidate,
     Column,
     Setup,
     Theme,
-    Took,
-    Work,
-    figures,
+    Timing,
     measure,
-    power,
+    scientific,
     text,
+    three_digits,
     times,
 )
 
@@ -113,7 +113,7 @@ def rows(setup: Setup) -> Iterator[BenchRow]:
         setup.report(f"{group}: the float64 SVD")
         samples = {condition: matrix(shape, condition, setup.device) for condition in CONDITIONS}
         G, listed = samples[CONDITIONS[0]], kernels(shape, setup.cuda)
-        took = measure([_work(name, kernel, G) for name, kernel in listed.items()], setup, group)
+        timings = measure([_candidate(name, kernel, G) for name, kernel in listed.items()], setup, group)
         errors: dict[str, dict[str, float | None]] = {name: {} for name in listed}
         for condition, sample in samples.items():
             exact = reference(sample)
@@ -123,18 +123,18 @@ def rows(setup: Setup) -> Iterator[BenchRow]:
         default = {precision: eg.explain(G, precision=precision).partition(":")[0] for precision in ("exact", "fast")}
         for name in listed:
             is_default = any(name == f"{method}, {precision}" for precision, method in default.items())
-            yield _row(group, name, took[name], errors[name], "the default" if is_default else "")
+            yield _row(group, name, timings[name], errors[name], "the default" if is_default else "")
 
 
-def _work(name: str, kernel: Kernel, G: Tensor) -> Work:
+def _candidate(name: str, kernel: Kernel, G: Tensor) -> Candidate:
     """LAPACK's kind of routine cannot be captured: it synchronises to read an error code."""
     synchronises = name == BASELINE or name.startswith(("svd", "eigh", "randomized"))
-    return Work(name, partial(kernel, G), captures=not synchronises)
+    return Candidate(name, partial(kernel, G), captures=not synchronises)
 
 
-def _row(group: str, name: str, took: Took, errors: dict[str, float | None], note: str) -> BenchRow:
-    notes = "; ".join(each for each in (note, took.note) if each)
-    return BenchRow(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms, **errors}, notes)
+def _row(group: str, name: str, timing: Timing, errors: dict[str, float | None], note: str) -> BenchRow:
+    notes = "; ".join(each for each in (note, timing.note) if each)
+    return BenchRow(group, name, timing.n, {"ms": timing.ms, "graph_ms": timing.graph_ms, **errors}, notes)
 
 
 def _error(kernel: Kernel, sample: Tensor, exact: Tensor) -> float | None:
@@ -167,17 +167,17 @@ THEME = Theme(
     ),
     groups="shape",
     columns=(
-        Column("ms", "ms", figures),
+        Column("ms", "ms", three_digits),
         Column("ratio", "ratio", times),
-        Column("graph_ms", "graph ms", figures),
+        Column("graph_ms", "graph ms", three_digits),
         Column("graph_ratio", "graph ratio", times),
-        Column("error_1e3", "error 1e3", power),
-        Column("error_1e4", "error 1e4", power),
+        Column("error_1e3", "error 1e3", scientific),
+        Column("error_1e4", "error 1e4", scientific),
         Column("n", "n", text),
     ),
     number="ms",
-    graph="graph_ms",
+    graph_key="graph_ms",
     baseline=BASELINE,
-    faster=True,
+    ratio_is_speedup=True,
     rows=rows,
 )

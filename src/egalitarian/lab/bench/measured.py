@@ -94,7 +94,7 @@ class Measured:
             "theme": theme.name,
             "about": theme.about,
             "baseline": theme.baseline,
-            "ratio": "baseline over method" if theme.faster else "method over baseline",
+            "ratio": "baseline over method" if theme.ratio_is_speedup else "method over baseline",
             "quick": self.quick,
             "complete": self.complete,
             "environment": self.environment,
@@ -142,7 +142,7 @@ def draw(theme: Theme, rows: Sequence[BenchRow]) -> bytes | None:
     axis.set_yticks(range(len(groups)), groups)
     axis.set_title(theme.title)
     handles = [Line2D([], [], ls="", label=name, **_look(index)) for index, name in enumerate(methods)]
-    if theme.graph and any(row.numbers.get(theme.graph) for row in timed):
+    if theme.graph_key and any(row.numbers.get(theme.graph_key) for row in timed):
         handles.append(Line2D([], [], ls="", marker="o", color="#888888", mfc="none", label="hollow: in a CUDA graph"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     picture = io.BytesIO()
@@ -154,7 +154,7 @@ def _mark(axis: Axes, theme: Theme, row: BenchRow, line: int, index: int) -> Non
     """A method has its own height within its group's line, so that no marker hides another."""
     height = line + 0.05 * (index % 9 - 4)
     axis.plot(row.numbers[theme.number], height, ls="", **_look(index))
-    in_graph = row.numbers.get(theme.graph)
+    in_graph = row.numbers.get(theme.graph_key)
     if in_graph:
         axis.plot(in_graph, height, ls="", mfc="none", **_look(index))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab.bench.theme import BenchRow, Column, Setup, Theme, Work, figures, measure, text, times
+from egalitarian.lab.bench.theme import BenchRow, Candidate, Column, Setup, Theme, measure, text, three_digits, times
 from egalitarian.lab.config import Experiment, LowRankPolarSettings, Method, PolarSettings, load
 from egalitarian.lab.training import Ensemble, Stepper
 
@@ -30,14 +30,14 @@ ABOUT = (
 Step = Callable[[], object]
 
 
-def mlp_works(setup: Setup, baseline: str) -> tuple[str, list[Work]]:
-    """(group, rivals): SGD on its own, then with transforms of the hidden matrices."""
+def mlp_candidates(setup: Setup, baseline: str) -> tuple[str, list[Candidate]]:
+    """(group, candidates): SGD on its own, then with transforms of the hidden matrices."""
     sizes, batch = ((20, 8, 8, 4), 6) if setup.quick else (MLP_SIZES, MLP_BATCH)
     rank = min(MLP_RANK, sizes[1] // 2)
-    return f"{'-'.join(map(str, sizes))}, batch {batch}", list(_mlp_works(sizes, batch, rank, setup, baseline))
+    return f"{'-'.join(map(str, sizes))}, batch {batch}", list(_mlp_candidates(sizes, batch, rank, setup, baseline))
 
 
-def _mlp_works(sizes: tuple[int, ...], batch: int, rank: int, setup: Setup, baseline: str) -> Iterator[Work]:
+def _mlp_candidates(sizes: tuple[int, ...], batch: int, rank: int, setup: Setup, baseline: str) -> Iterator[Candidate]:
     generator = torch.Generator("cpu").manual_seed(0)
     x = torch.randn(batch, sizes[0], generator=generator).to(setup.device)
     y = torch.randint(sizes[-1], (batch,), generator=generator).to(setup.device)
@@ -53,7 +53,7 @@ def _mlp_works(sizes: tuple[int, ...], batch: int, rank: int, setup: Setup, base
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
         if transform is not None:
             eg.attach(optimizer, model, transform)
-        yield Work(name, partial(_train_step, model, optimizer, x, y), captures=not name.startswith("randomized"))
+        yield Candidate(name, partial(_train_step, model, optimizer, x, y), captures=not name.startswith("randomized"))
 
 
 def _network(sizes: tuple[int, ...]) -> nn.Sequential:
@@ -69,18 +69,18 @@ def _train_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y
     optimizer.step()
 
 
-def gpt_works(setup: Setup, baseline: str) -> tuple[str, list[Work]]:
-    """(group, rivals): steps of optimizers on the same weights and gradients."""
+def gpt_candidates(setup: Setup, baseline: str) -> tuple[str, list[Candidate]]:
+    """(group, candidates): steps of optimizers on the same weights and gradients."""
     layers = LAYERS if setup.cuda and not setup.quick else 1
     width = 32 if setup.quick else WIDTH
     group = "GPT 124M" if layers == LAYERS else f"GPT 124M, {layers} of {LAYERS} layers"
     weights = gpt_matrices(layers, width, setup.device)
     drawn = [weight.grad.clone() for weight in weights.values() if weight.grad is not None]
-    rivals = [
-        Work(name, step, partial(_restore, list(weights.values()), drawn), captures)
+    candidates = [
+        Candidate(name, step, partial(_restore, list(weights.values()), drawn), captures)
         for name, step, captures in _gpt_steps(weights, baseline, min(RANK, width // 2), setup)
     ]
-    return group, rivals
+    return group, candidates
 
 
 def gpt_matrices(layers: int, width: int, device: torch.device) -> dict[str, nn.Parameter]:
@@ -192,18 +192,18 @@ def rows(setup: Setup) -> Iterator[BenchRow]:
         experiment = load(name, QUICK[name] if setup.quick else ())
         for seeds in setup.seeds or ((1, 2) if setup.quick else (1, 8, 64) if setup.cuda else (1, 8)):
             group = f"{name}, {seeds} seed{'s' if seeds > 1 else ''}"
-            yield from timed([_work(*each, experiment, seeds, setup) for each in methods(experiment)], setup, group)
-    for works in (mlp_works, gpt_works):
-        group, rivals = works(setup, BASELINE)
-        yield from timed(rivals, setup, group)
+            yield from timed([_candidate(*each, experiment, seeds, setup) for each in methods(experiment)], setup, group)
+    for build in (mlp_candidates, gpt_candidates):
+        group, candidates = build(setup, BASELINE)
+        yield from timed(candidates, setup, group)
     for package in PEERS:
         if not installed(package):
             yield BenchRow(group, package, note="not installed")
 
 
-def timed(works: list[Work], setup: Setup, group: str) -> Iterator[BenchRow]:
-    for name, took in measure(works, setup, group).items():
-        yield BenchRow(group, name, took.n, {"ms": took.ms, "graph_ms": took.graph_ms}, took.note)
+def timed(candidates: list[Candidate], setup: Setup, group: str) -> Iterator[BenchRow]:
+    for name, timing in measure(candidates, setup, group).items():
+        yield BenchRow(group, name, timing.n, {"ms": timing.ms, "graph_ms": timing.graph_ms}, timing.note)
 
 
 def methods(experiment: Experiment) -> list[tuple[str, Method]]:
@@ -238,7 +238,7 @@ def smallest_side(experiment: Experiment) -> int:
     return min(start.shape[-2:])
 
 
-def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: Setup) -> Work:
+def _candidate(name: str, method: Method, experiment: Experiment, seeds: int, setup: Setup) -> Candidate:
     """A step on one batch, repeated. A randomized one draws its sketch on the CPU, outside any graph."""
     ensemble = Ensemble(experiment, range(seeds), setup.device)
     stepper, batch = Stepper(method, ensemble.parameters), ensemble.epoch(0)[0]
@@ -248,7 +248,7 @@ def _work(name: str, method: Method, experiment: Experiment, seeds: int, setup: 
         stepper.add_decay()
         stepper.step()
 
-    return Work(name, step, captures=not name.startswith("randomized"))
+    return Candidate(name, step, captures=not name.startswith("randomized"))
 
 
 THEME = Theme(
@@ -262,15 +262,15 @@ THEME = Theme(
     ),
     groups="network",
     columns=(
-        Column("ms", "ms", figures),
+        Column("ms", "ms", three_digits),
         Column("ratio", "ratio", times),
-        Column("graph_ms", "graph ms", figures),
+        Column("graph_ms", "graph ms", three_digits),
         Column("graph_ratio", "graph ratio", times),
         Column("n", "n", text),
     ),
     number="ms",
-    graph="graph_ms",
+    graph_key="graph_ms",
     baseline=BASELINE,
-    faster=False,
+    ratio_is_speedup=False,
     rows=rows,
 )

@@ -1,4 +1,4 @@
-"""What a benchmark is, as values: a theme, its columns and rows; and how long something takes, in interleaved medians."""
+"""A benchmark as values: a theme, its columns and rows. Times are medians of interleaved repeats."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Theme:
     columns: tuple[Column, ...]
     number: str
     """The key of the time in the picture and in the ratios."""
-    graph: str
+    graph_key: str
     """The key of the time inside a CUDA graph; empty if there is none."""
     baseline: str
     """The method that others are compared with, in each group."""
-    faster: bool
+    ratio_is_speedup: bool
     """Whether a ratio is a speed-up over the baseline; otherwise it is a multiple of its time."""
     rows: Callable[[Setup], Iterator[BenchRow]]
 
@@ -78,8 +78,8 @@ class Theme:
             base = next((each for each in rows if (each.group, each.method) == (row.group, self.baseline)), None)
             flat = {"group": row.group, "method": row.method, "n": row.n, **row.numbers}
             flat["ratio"] = self._ratio(row, base, self.number)
-            if self.graph:
-                flat["graph_ratio"] = self._ratio(row, base, self.graph)
+            if self.graph_key:
+                flat["graph_ratio"] = self._ratio(row, base, self.graph_key)
             made.append({**flat, "note": row.note})
         return made
 
@@ -93,23 +93,23 @@ class Theme:
         theirs = None if base is None else base.numbers.get(key) or base.numbers.get(self.number)
         if not mine or not theirs:
             return None
-        return float(theirs / mine if self.faster else mine / theirs)
+        return float(theirs / mine if self.ratio_is_speedup else mine / theirs)
 
 
-def figures(value: Any) -> str:
-    """Three significant figures, without an exponent; empty for None."""
+def three_digits(value: Any) -> str:
+    """Three significant digits, with an exponent only below 0.001; empty for None."""
     if value is None:
         return ""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1e-3 else f"{value:.1e}"
 
 
-def power(value: Any) -> str:
-    """An error: two figures and a power of ten."""
+def scientific(value: Any) -> str:
+    """Two significant digits and a power of ten; empty for None."""
     return "" if value is None else f"{value:.1e}"
 
 
 def times(value: Any) -> str:
-    return "" if value is None else f"{figures(value)} x"
+    return "" if value is None else f"{three_digits(value)} x"
 
 
 def text(value: Any) -> str:
@@ -117,19 +117,19 @@ def text(value: Any) -> str:
 
 
 SECONDS = 2.0
-"""Of timed repeats for each rival."""
+"""Seconds to time each candidate."""
 LEAST, MOST = 3, 50
 """Bounds of the number of timed repeats."""
 BLOCK_MS = 20.0
-"""Of calls in a repeat on a CPU: a single short call would be slow after another rival has filled the caches."""
+"""Milliseconds of a repeat on a CPU: a single short call would be slow after another candidate has filled the caches."""
 
 
 def nothing() -> None: ...
 
 
 @dataclass(frozen=True)
-class Work:
-    """One rival."""
+class Candidate:
+    """Something to time: a kernel, a step."""
 
     name: str
     run: Callable[[], object]
@@ -140,8 +140,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Took:
-    """Medians in milliseconds; None if it did not run."""
+class Timing:
+    """Times of a candidate: medians in milliseconds; None if it did not run."""
 
     ms: float | None
     n: int
@@ -149,53 +149,55 @@ class Took:
     note: str = ""
 
 
-def measure(works: Sequence[Work], setup: Setup, group: str) -> dict[str, Took]:
-    """The time of each rival. One that fails gets its error as a note; the others are measured."""
+def measure(candidates: Sequence[Candidate], setup: Setup, group: str) -> dict[str, Timing]:
+    """The time of each candidate. One that fails gets its error as a note; the others are measured."""
     turns: dict[str, int] = {}
     calls: dict[str, int] = {}
     failed: dict[str, str] = {}
-    for work in works:
-        setup.report(f"{group}: {work.name}")
+    for candidate in candidates:
+        setup.report(f"{group}: {candidate.name}")
         try:
-            once(work, setup)
-            ms = once(work, setup)
-            turns[work.name], calls[work.name] = _turns(ms, setup.quick), _calls(work, ms, setup)
+            once(candidate, setup)
+            ms = once(candidate, setup)
+            turns[candidate.name], calls[candidate.name] = _turns(ms, setup.quick), _calls(candidate, ms, setup)
         except Exception as error:  # of another package, or out of memory: a note in the table
-            failed[work.name] = f"failed: {message(error)}"
+            failed[candidate.name] = f"failed: {message(error)}"
     setup.report(f"{group}: taking turns")
-    taken = in_turn([work for work in works if work.name in turns], turns, calls, setup)
-    done: dict[str, Took] = {}
-    for work in works:
-        if work.name in failed:
-            done[work.name] = Took(None, 0, note=failed[work.name])
+    taken = in_turn([candidate for candidate in candidates if candidate.name in turns], turns, calls, setup)
+    done: dict[str, Timing] = {}
+    for candidate in candidates:
+        if candidate.name in failed:
+            done[candidate.name] = Timing(None, 0, note=failed[candidate.name])
             continue
-        graph_ms, note = _in_graph(work, turns[work.name], setup, group)
-        done[work.name] = Took(statistics.median(taken[work.name]), turns[work.name], graph_ms, note)
+        graph_ms, note = _in_graph(candidate, turns[candidate.name], setup, group)
+        done[candidate.name] = Timing(statistics.median(taken[candidate.name]), turns[candidate.name], graph_ms, note)
     return done
 
 
-def in_turn(works: Sequence[Work], turns: dict[str, int], calls: dict[str, int], setup: Setup) -> dict[str, list[float]]:
-    """Milliseconds of a call in every repeat. The rivals take turns, so that a busy moment affects all alike."""
-    taken: dict[str, list[float]] = {work.name: [] for work in works}
+def in_turn(
+    candidates: Sequence[Candidate], turns: dict[str, int], calls: dict[str, int], setup: Setup
+) -> dict[str, list[float]]:
+    """Milliseconds of a call in every repeat. The candidates take turns, so that a busy moment affects all alike."""
+    taken: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     for turn in range(max(turns.values(), default=0)):
-        for work in works:
-            if turn < turns[work.name]:
-                taken[work.name].append(once(work, setup, calls[work.name]))
+        for candidate in candidates:
+            if turn < turns[candidate.name]:
+                taken[candidate.name].append(once(candidate, setup, calls[candidate.name]))
     return taken
 
 
-def once(work: Work, setup: Setup, calls: int = 1) -> float:
+def once(candidate: Candidate, setup: Setup, calls: int = 1) -> float:
     """Milliseconds of a call in one repeat."""
-    work.prepare()
+    candidate.prepare()
     if not setup.cuda:
         start = time.perf_counter()
         for _ in range(calls):
-            work.run()
+            candidate.run()
         return 1e3 * (time.perf_counter() - start) / calls
     torch.cuda.synchronize(setup.device)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
-    work.run()
+    candidate.run()
     end.record()
     torch.cuda.synchronize(setup.device)
     return float(begin.elapsed_time(end))
@@ -214,14 +216,14 @@ def now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def _in_graph(work: Work, turns: int, setup: Setup, group: str) -> tuple[float | None, str]:
+def _in_graph(candidate: Candidate, turns: int, setup: Setup, group: str) -> tuple[float | None, str]:
     if not setup.cuda:
         return None, ""
-    if not work.captures:
+    if not candidate.captures:
         return None, "no graph"
-    setup.report(f"{group}: {work.name}, in a graph")
+    setup.report(f"{group}: {candidate.name}, in a graph")
     try:
-        replay = Work(work.name, captured(work.run), work.prepare)
+        replay = Candidate(candidate.name, captured(candidate.run), candidate.prepare)
         once(replay, setup)
         return statistics.median(once(replay, setup) for _ in range(turns)), ""
     except Exception as error:
@@ -233,8 +235,8 @@ def _turns(ms: float, quick: bool) -> int:
     return LEAST if quick else round(min(max(1e3 * SECONDS / max(ms, 1e-3), LEAST), MOST))
 
 
-def _calls(work: Work, ms: float, setup: Setup) -> int:
+def _calls(candidate: Candidate, ms: float, setup: Setup) -> int:
     """Calls in a repeat; one if something must be restored before each."""
-    if setup.cuda or setup.quick or work.prepare is not nothing:
+    if setup.cuda or setup.quick or candidate.prepare is not nothing:
         return 1
     return max(1, round(BLOCK_MS / max(ms, 1e-3)))

@@ -1,4 +1,8 @@
-"""The contents of a report: the paper's tables and figures, from `paper/_tables.toml`, and those of users' experiments."""
+"""The contents of a report, and how its figures look.
+
+Tables and figures of the paper are in `paper/_tables.toml`; those of users' experiments are made here. Colours and markers
+are in `paper/_looks.toml`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,10 @@ from typing import Literal, TypeVar
 
 from egalitarian.lab.config.schema import Settings, SpecError, nearest, read, setting
 from egalitarian.lab.config.spec import Experiment
+
+FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
+P = TypeVar("P", "TablePlan", "FigurePlan")
+L = TypeVar("L", "Look", "Series")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +57,10 @@ class TablePlan(Settings):
 
     kind: Literal["settings", "methods", "epochs", "steps", "means", "finals", "gains", "early"]
     name: str
-    """Of its files."""
+    """File name without suffix."""
     title: str
     number: str = ""
-    """In the paper; empty: ours."""
+    """Number in the paper; empty if not in it."""
     experiments: tuple[str, ...]
     methods: tuple[str, ...] = ()
     """The paper's, in its order. The other methods of an experiment are listed below, as ours."""
@@ -72,9 +80,6 @@ class TablePlan(Settings):
     def runs(self) -> bool:
         """Whether it has rows of runs of its own."""
         return self.kind in ("epochs", "steps", "means", "finals")
-
-
-FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +143,6 @@ class Contents(Settings):
         return self.replace(tables=(*self.tables, *tables), figures=(*self.figures, *figures))
 
 
-P = TypeVar("P", TablePlan, FigurePlan)
-
-
 def _narrowed(plans: tuple[P, ...], experiments: Collection[str]) -> tuple[P, ...]:
     kept = [(plan, tuple(name for name in plan.experiments if name in experiments)) for plan in plans]
     return tuple(dataclasses.replace(plan, experiments=names) for plan, names in kept if names)
@@ -162,13 +164,14 @@ def of_table(number: str) -> tuple[str, ...]:
 
 def _own_table(experiment: Experiment) -> TablePlan:
     """A table of epochs; of accuracies if there is no threshold: in training if labels change, else at the end."""
-    waits = experiment.measure.waits
     what = {
         "epochs": "epochs and time to the threshold",
         "means": "mean training accuracy",
         "finals": "final test accuracy",
     }
-    kind: Literal["epochs", "means", "finals"] = "epochs" if waits else "means" if changing(experiment) else "finals"
+    kind: Literal["epochs", "means", "finals"] = "means" if changing(experiment) else "finals"
+    if experiment.measure.has_threshold:
+        kind = "epochs"
     return TablePlan(
         kind=kind,
         name=experiment.name,
@@ -221,9 +224,6 @@ class Series(Settings):
     colour: str
 
 
-T = TypeVar("T", Look, Series)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Pair(Settings):
     """An optimizer alone, and the same optimizer with a transform."""
@@ -262,7 +262,7 @@ def load_looks() -> Looks:
     )
 
 
-def _with_code(look: T, palette: Mapping[str, str]) -> T:
+def _with_code(look: L, palette: Mapping[str, str]) -> L:
     return look.replace(colour=_code(look.colour, palette))
 
 

@@ -15,6 +15,11 @@ from typing import Any, Literal
 from egalitarian.lab.config import renamed
 from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, setting
 
+VERSION = 1
+"""Part of every run's id. Raise it whenever the same settings give other results than before."""
+
+Loss = Literal["cross-entropy", "squared-error", "one-hot-squared-error", "hinge"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Optim(Settings):
@@ -174,12 +179,6 @@ class Method(Settings):
             raise SpecError(f"decay must be 'decoupled' with {name}, got {self.decay!r}; it has no other form")
 
 
-VERSION = 1
-"""Part of every run's id. Raise it whenever the same settings give other results than before."""
-
-Loss = Literal["cross-entropy", "squared-error", "one-hot-squared-error", "hinge"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings(Kind):
     """What is to be learnt. Every kind of task is a subclass of `lab.problems.Task`, which adds `build`."""
@@ -228,12 +227,12 @@ class Measure(Settings):
     past: int = setting(5, least=0, meaning=False)
     """How many epochs a run continues after that."""
     spectra: Literal["auto", "epochs", "snapshots"] = setting("auto", meaning=False)
-    """When the gradient's singular values are read: at every epoch, or ten times a decade. A GPU needs longer for them than
-    for the epoch, so auto means snapshots there and epochs elsewhere."""
+    """When the gradient's singular values are read: at every epoch, or in snapshots, at ten epochs per factor of ten. A
+    GPU needs longer for them than for the epoch, so auto means snapshots there and epochs elsewhere."""
 
     @property
-    def waits(self) -> bool:
-        """Whether there is an accuracy that ends a run."""
+    def has_threshold(self) -> bool:
+        """Whether a run ends when its test accuracy passes the threshold; if not, it trains for its whole budget."""
         return self.threshold < 1
 
 

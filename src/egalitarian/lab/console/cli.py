@@ -15,7 +15,7 @@ from egalitarian.lab.console.data import data
 from egalitarian.lab.console.options import (
     Command,
     CommandGroup,
-    Runs,
+    RunsOption,
 )
 from egalitarian.lab.console.reports import bench, check, report, toy
 from egalitarian.lab.console.settings import show
@@ -29,7 +29,7 @@ from egalitarian.lab.runs import (
 )
 
 
-def list_experiments(runs: Runs = Path("runs")) -> None:
+def list_experiments(runs: RunsOption = Path("runs")) -> None:
     """List the experiments, how long each takes, and its stored runs."""
     console = Console(highlight=False)
     paper, beyond = ([config.load(name) for name in names] for names in (config.names(), config.beyond()))

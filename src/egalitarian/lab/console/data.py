@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRem
 from rich.progress import Progress as Bars
 
 from egalitarian.lab.config import SpecError, nearest
-from egalitarian.lab.console.options import DataFolder
+from egalitarian.lab.console.options import DataOption
 from egalitarian.lab.console.tables import put, table
 from egalitarian.lab.problems import (
     DATASETS,
@@ -39,7 +39,7 @@ def data(
         list[str] | None, typer.Argument(metavar="NAME", help="mnist or cifar-10.", show_default="both")
     ] = None,
     get: Annotated[bool, typer.Option("--fetch", help="Download what is missing or corrupt.")] = False,
-    folder: DataFolder = None,
+    folder: DataOption = None,
 ) -> None:
     """Check the data sets MNIST and CIFAR-10; download what is missing.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,8 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from egalitarian.lab.config import Record
-from egalitarian.lab.executors import Lines, ending, label, measures, median
-from egalitarian.lab.runs import Listener, Progress, Silent, Stop, percent
+from egalitarian.lab.executors import Lines
+from egalitarian.lab.runs import Listener, Progress, Silent, Stop, epoch_text, threshold_text
 
 COLOURS = ("dark_orange", "dodger_blue1", "spring_green3", "default", "medium_purple1", "gold1", "deep_pink2", "cyan3")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -87,7 +88,7 @@ class Display:
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         """Adds a bar and a curve for these seeds, with their epochs so far; a finished seed counts with its last epoch."""
-        title = runs[0].run.method.title if self._curves else label(runs[0])
+        title = runs[0].run.method.title if self._curves else runs[0].name
         self._bar = self._bars.add_task(
             self._described(title, len(runs)),
             total=stop.epochs,
@@ -99,22 +100,22 @@ class Display:
         longest = max(len(run.curve) for run in runs)
         curves = [[*run.curve, *run.curve[-1:] * (longest - len(run.curve))] for run in runs if run.curve]
         self._history = self._histories.setdefault(title, [])
-        self._history += [(epoch, median(values)) for epoch, values in enumerate(zip(*curves, strict=True))]
+        self._history += [(epoch, statistics.median(values)) for epoch, values in enumerate(zip(*curves, strict=True))]
 
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
         assert self._bar is not None
         latest = [own[0] for own in records]
         number = latest[0]["epoch"]
-        self._history.append((number, median([run.curve[-1] for run in self._runs])))
-        self._bars.update(self._bar, completed=number + 1, epoch=number, state=measures(latest))
+        self._history.append((number, statistics.median([run.curve[-1] for run in self._runs])))
+        self._bars.update(self._bar, completed=number + 1, epoch=number, state=epoch_text(latest))
 
     def ends(self, runs: Sequence[Progress]) -> None:
         assert self._bar is not None
         for run in runs:
             if run.last is not None:
                 passed = sum(each.crossed is not None for each in self._runs)
-                together = f"{passed} of {len(self._runs)} passed {percent(self._stop.threshold)}"
-                state = ending(run, self._stop) if len(self._runs) == 1 else together
+                together = f"{passed} of {len(self._runs)} passed {threshold_text(self._stop.threshold)}"
+                state = run.ending_text(self._stop) if len(self._runs) == 1 else together
                 self._bars.update(self._bar, total=run.next_epoch, completed=run.next_epoch, state=state)
 
     def note(self, text: str) -> None:

@@ -23,9 +23,8 @@ from rich.table import Table
 from egalitarian.lab.analysis import MethodSummary, summarize_method
 from egalitarian.lab.config import Experiment, Look, LowRankPolarSettings, Method, PolarSettings, RowNormSettings
 from egalitarian.lab.console.tables import table
-from egalitarian.lab.executors import median
 from egalitarian.lab.report.figures import WIDTH, literal, look, mark, styled
-from egalitarian.lab.runs import Interrupted, Listener, Progress, Record, Stop, Store, percent, sweep, try_step
+from egalitarian.lab.runs import Interrupted, Listener, Progress, Record, Stop, Store, sweep, threshold_text, try_step
 
 SHORT = 2000
 """Epochs of a budget that is never cut: within them SGD at lr 5 passes on every modular task."""
@@ -149,17 +148,17 @@ def describe_comparison(experiment: Experiment, methods: Sequence[MethodRuns], s
     """The table, the fastest method, and remarks on how to read it."""
     results = [Compared.of(experiment, each, store) for each in ranked(methods)]
     yield comparison_table(experiment, results)
-    if experiment.measure.waits and len(results) > 1:
+    if experiment.measure.has_threshold and len(results) > 1:
         yield fastest(experiment, results)
     yield from remarks(experiment, methods)
 
 
 def comparison_table(experiment: Experiment, results: Sequence[Compared]) -> Table:
     """Epochs, seconds and best accuracy of each method, next to the paper's epochs."""
-    threshold = percent(experiment.measure.threshold)
+    threshold = threshold_text(experiment.measure.threshold)
     several = any(len(each.method.runs) > 1 for each in results)
     claimed = any(each.method.name in experiment.claims for each in results)
-    waits = [f">epochs\nto {threshold}", f">seconds\nto {threshold}"] if experiment.measure.waits else []
+    waits = [f">epochs\nto {threshold}", f">seconds\nto {threshold}"] if experiment.measure.has_threshold else []
     more = [*([">paper's\nepochs"] if claimed else []), ">best\ntest", ">ms per\nepoch"]
     made = table("method", *waits, *more, *([">seeds\npassed"] if several and waits else []))
     for each in results:
@@ -169,7 +168,7 @@ def comparison_table(experiment: Experiment, results: Sequence[Compared]) -> Tab
             each.title,
             *([f"[bold]{each.summary.epochs}[/bold]", f"[bold]{each.clock}[/bold]"] if waits else []),
             *([str(claim.epochs) if claim is not None and claim.epochs is not None else ""] if claimed else []),
-            f"{median([max(run.curve) for run in each.method.runs if run.curve]):.1%}",
+            f"{statistics.median(max(run.curve) for run in each.method.runs if run.curve):.1%}",
             short(each.summary.ms_per_epoch),
         ]
         made.add_row(*cells, *([f"{len(passed)} of {len(each.method.runs)}"] if several and waits else []))
@@ -180,7 +179,7 @@ def fastest(experiment: Experiment, results: Sequence[Compared]) -> str:
     """The fastest method on the clock and the one with the fewest epochs, which may differ."""
     passed = [each for each in results if each.passed]
     if not passed:
-        return f"No method passed {percent(experiment.measure.threshold)}."
+        return f"No method passed {threshold_text(experiment.measure.threshold)}."
     clock, epochs = min(passed, key=lambda each: each.summary.seconds.value), passed[0]
     if clock is epochs:
         return (
@@ -199,7 +198,7 @@ def short(value: float) -> str:
 
 def remarks(experiment: Experiment, methods: Sequence[MethodRuns]) -> Iterator[str]:
     """What the columns mean, and which methods were cut, interrupted or diverged."""
-    if experiment.measure.waits:
+    if experiment.measure.has_threshold:
         yield (
             "[dim]epochs: the first, counted from 0, with test accuracy above the threshold.\n"
             "seconds: training one seed through that epoch, without measuring. Seeds trained together share the time "
@@ -219,8 +218,8 @@ def remarks(experiment: Experiment, methods: Sequence[MethodRuns]) -> Iterator[s
         if lost:
             yield f"[dim]{title} diverged with seed {', '.join(lost)}: the loss is no longer a number.[/dim]"
     yield "[dim]The settings are the experiment's own. docs/tuning.md compares tuned methods.[/dim]"
-    if any(len(each.runs) == 1 for each in methods) and experiment.measure.waits:
-        yield "[dim]One seed says little: --seeds 0-7 shows the spread.[/dim]"
+    if any(len(each.runs) == 1 for each in methods) and experiment.measure.has_threshold:
+        yield "[dim]Results differ between seeds: --seeds 0-7 shows the spread.[/dim]"
 
 
 GREY = "#8A8A8A"
@@ -263,7 +262,7 @@ def draw_grok(store: Store, experiment: Experiment, methods: Sequence[MethodRuns
     figure.legend(
         handles=[*entries, *kinds],
         loc="outside right upper",
-        title=f"passes {100 * experiment.measure.threshold:g} %" if experiment.measure.waits else None,
+        title=f"passes {100 * experiment.measure.threshold:g} %" if experiment.measure.has_threshold else None,
         alignment="left",
     )
     figure.savefig(path)
@@ -276,7 +275,7 @@ def chance(experiment: Experiment) -> float:
 
 def title(experiment: Experiment, methods: Sequence[MethodRuns]) -> str:
     """What is to be seen."""
-    if not experiment.measure.waits:
+    if not experiment.measure.has_threshold:
         return f"{experiment.heading}: accuracy by epoch"
     threshold = f"{100 * experiment.measure.threshold:g} % test accuracy"
     first = ranked(methods)[0]
@@ -297,7 +296,7 @@ def _draw_seed(axis: Axes, records: Sequence[Record], crossed: int | None, drawn
 def _draw_levels(axis: Axes, experiment: Experiment) -> None:
     """The threshold and what a guess would reach, each with its name at the right edge."""
     levels = {"chance": chance(experiment)}
-    if experiment.measure.waits:
+    if experiment.measure.has_threshold:
         levels["threshold"] = experiment.measure.threshold
     for name, level in levels.items():
         axis.axhline(level, color=GREY, lw=0.8, ls="--", zorder=1)
@@ -307,7 +306,7 @@ def _draw_levels(axis: Axes, experiment: Experiment) -> None:
 
 def _entry(experiment: Experiment, method: MethodRuns, drawn: Look) -> Line2D:
     name = textwrap.fill(literal(experiment.method(method.name).title), 36)
-    label = f"{name}\n{_passing(method)}" if experiment.measure.waits else name
+    label = f"{name}\n{_passing(method)}" if experiment.measure.has_threshold else name
     return Line2D([], [], color=drawn.colour, marker=drawn.marker, markersize=5, markeredgecolor="white", label=label)
 
 

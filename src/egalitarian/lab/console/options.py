@@ -1,8 +1,7 @@
-"""What users type: the options that several commands share, the layout of the help, and parsing into values."""
+"""What users type: options and arguments of the commands, the layout of the help, and parsing into values."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from egalitarian.lab.config import Experiment, SpecError
 
 MOST_SEEDS = 10_000
 
-DataFolder = Annotated[
+DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data",
@@ -26,19 +25,19 @@ DataFolder = Annotated[
         help="Folder of the data sets.",
     ),
 ]
-Runs = Annotated[
+RunsOption = Annotated[
     Path, typer.Option("--runs", metavar="FOLDER", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")
 ]
-Seeds = Annotated[
+SeedsOption = Annotated[
     str, typer.Option("--seeds", metavar="N,...", help="Seeds, as 0-7 or 0,2,5; they are trained as one batch.")
 ]
-Device = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads; one is usually best.")]
-Changes = Annotated[
+DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads; one is usually best.")]
+ChangesOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as optim.lr=0.5; may be repeated."),
 ]
-Methods = Annotated[
+MethodsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--methods",
@@ -49,15 +48,44 @@ Methods = Annotated[
         show_default="the usual ones",
     ),
 ]
-EveryMethod = Annotated[
+AllMethodsOption = Annotated[
     list[str] | None,
     typer.Option("--methods", "--method", "-m", metavar="NAME,...", help="Methods by name.", show_default="all"),
 ]
-JobsAtOnce = Annotated[
+"""As `MethodsOption`, for a command that takes all methods by default."""
+JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Methods to train at the same time, a process each.")
 ]
-Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A name from `egalitarian list`, or a TOML file.")]
-Some = Annotated[list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names or TOML files.", show_default="all")]
+EpochsOption = Annotated[
+    int | None,
+    typer.Option("--epochs", metavar="N", min=1, help="Stop after N epochs without passing.", show_default="the method's"),
+]
+PastOption = Annotated[
+    int | None,
+    typer.Option("--past", metavar="N", min=0, help="Epochs to train after passing.", show_default="the experiment's"),
+]
+FinalOption = Annotated[
+    bool,
+    typer.Option(
+        "--final",
+        help="Train the first seed to the end of its budget, too; with --all or --table, only where the paper did.",
+    ),
+]
+TablesOption = Annotated[
+    list[str] | None, typer.Option("--table", metavar="N,...", help="Experiments of the paper's Table N.")
+]
+TensorBoardOption = Annotated[
+    Path | None, typer.Option("--tensorboard", metavar="FOLDER", help="Write TensorBoard event files, too.")
+]
+ExperimentArgument = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="A name from `egalitarian list`, or a TOML file.")
+]
+ExperimentsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names or TOML files.", show_default="all")
+]
+ListedExperimentsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names from `egalitarian list`, or TOML files.")
+]
 
 
 class Command(TyperCommand):
@@ -112,12 +140,8 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def choose_device(text: str, threads: int = 1) -> torch.device:
-    """The device, after setting the number of CPU threads. `auto` is the GPU if there is one.
-
-    One thread is the default: small matrix products on busy cores are many times slower when threads wait for each other.
-    """
-    torch.set_num_threads(threads)
+def choose_device(text: str) -> torch.device:
+    """The device of this name. `auto` is the GPU if there is one."""
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -141,12 +165,6 @@ def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     return list(names) or experiment.usual
 
 
-def set_data_folder(folder: Path | None) -> None:
-    """Sets where data sets are read from, in this process and in those that it starts."""
-    if folder is not None:
-        os.environ["EGALITARIAN_DATA"] = str(folder.expanduser())
-
-
 def existing_runs(runs: Path) -> Path:
     """The folder of stored runs, which must exist, for commands that only read."""
     if not runs.is_dir():
@@ -161,11 +179,11 @@ def own_folder(option: str, folder: Path) -> Path:
     return folder
 
 
-def own_file(path: Path, mark: str) -> Path:
-    """A file to be written: a new one, or one that contains the mark and so is of the same kind."""
-    if path.is_dir() or (path.exists() and mark not in path.read_text(encoding="utf-8", errors="replace")):
+def own_file(path: Path, content: str) -> Path:
+    """A file that may be written: a new one, or an earlier one of ours, recognised by `content`, a text in all of them."""
+    if path.is_dir() or (path.exists() and content not in path.read_text(encoding="utf-8", errors="replace")):
         what = "a folder" if path.is_dir() else "a file of another kind"
-        raise SpecError(f"{path} must be new or have {mark} in it, got {what}; name another")
+        raise SpecError(f"{path} must be new or have {content} in it, got {what}; name another")
     return path
 
 
@@ -180,8 +198,8 @@ def picture_file(path: Path) -> Path:
     return path
 
 
-def at_least_one(names: list[str]) -> list[str]:
-    """The names, each once; an error if there is none."""
+def distinct_experiments(names: list[str]) -> list[str]:
+    """The names of experiments, each once; an error if there is none."""
     if not names:
         raise SpecError("EXPERIMENT must be given, got none; name some from `egalitarian list`, or use --all")
     return list(dict.fromkeys(names))

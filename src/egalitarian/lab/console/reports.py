@@ -14,10 +14,10 @@ from rich.padding import Padding
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.console.display import status_line
 from egalitarian.lab.console.options import (
-    Device,
-    Runs,
-    Some,
-    Threads,
+    DeviceOption,
+    ExperimentsArgument,
+    RunsOption,
+    ThreadsOption,
     choose_device,
     existing_runs,
     own_file,
@@ -26,7 +26,7 @@ from egalitarian.lab.console.options import (
     parse_numbers,
 )
 from egalitarian.lab.console.tables import LEAST, put, table
-from egalitarian.lab.runs import Store
+from egalitarian.lab.runs import Store, configure_process
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.analysis import Checked, Verdict
@@ -36,16 +36,16 @@ if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands
 STYLES = {
     "inside": "green", "outside": "red", "undecided": "yellow", "known": "yellow", "not run": "dim", "too few seeds": "dim",
 }  # fmt: skip
-"""Of verdicts."""
+"""Styles of verdicts in the terminal."""
 
 
 def report(
-    experiments: Some = None,
+    experiments: ExperimentsArgument = None,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write to.")] = Path("report"),
     replace: Annotated[
         bool, typer.Option("--replace", help="Overwrite a report of more runs, or a README.md that is not a report's.")
     ] = False,
-    runs: Runs = Path("runs"),
+    runs: RunsOption = Path("runs"),
 ) -> None:
     """Write tables, figures and a web page from stored runs. Never trains.
 
@@ -63,14 +63,14 @@ def report(
 
 
 def check(
-    experiments: Some = None,
+    experiments: ExperimentsArgument = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 also for cells that are not run, undecided or not on record.")
     ] = False,
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Write the verdicts of these runs to a TOML file.")
     ] = None,
-    runs: Runs = Path("runs"),
+    runs: RunsOption = Path("runs"),
 ) -> None:
     """Compare the paper's numbers with the stored runs, cell by cell.
 
@@ -80,16 +80,16 @@ def check(
     Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run cannot be read.
     """
     from egalitarian.lab.analysis import check as judge
-    from egalitarian.lab.analysis import load_record, to_record
+    from egalitarian.lab.analysis import load_record, record_to_toml
 
     console = Console(highlight=False)
     checked = judge(Store(existing_runs(runs)), tuple(experiments or ()))
     print_verdicts(console, checked)
     if record is not None:
-        own_file(record, "[[verdicts]]").write_text(to_record(checked.verdicts, load_record()), encoding="utf-8")
+        own_file(record, "[[verdicts]]").write_text(record_to_toml(checked.verdicts, load_record()), encoding="utf-8")
         console.print(f"Written: [bold]{escape(str(record))}[/bold]", soft_wrap=True)
         console.print("Add a reason there for every cell that is not inside.")
-    if not checked.ends_well(strict=strict):
+    if not checked.is_consistent(strict=strict):
         raise typer.Exit(1)
 
 
@@ -123,8 +123,8 @@ def bench(
         list[str] | None,
         typer.Argument(metavar="THEME", help="kernels, step, experiment, clock.", show_default="all but clock"),
     ] = None,
-    device: Device = "auto",
-    threads: Threads = 1,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
     seeds: Annotated[
         str,
         typer.Option(
@@ -152,7 +152,8 @@ def bench(
     from egalitarian.lab.bench import Setup, chosen, measure_theme
 
     console = Console(highlight=False)
-    listed, counts, where = chosen(themes or ()), parse_counts("--seeds", seeds), choose_device(device, threads)
+    configure_process(threads, None)
+    listed, counts, where = chosen(themes or ()), parse_counts("--seeds", seeds), choose_device(device)
     if out.exists() and not out.is_dir():
         raise SpecError(f"--out must be a folder, got the file {out}; name another")
     out.mkdir(parents=True, exist_ok=True)
@@ -190,8 +191,8 @@ def print_verdicts(console: Console, checked: Checked) -> None:
     from egalitarian.lab.analysis import in_words
 
     elsewhere = "Other settings than those of the paper's numbers: its text read literally, or your own"
-    for aside, title in ((False, ""), (True, elsewhere)):
-        _print_cells(console, [row for row in checked.verdicts if row.aside == aside and row.compared], title)
+    for other, title in ((False, ""), (True, elsewhere)):
+        _print_cells(console, [row for row in checked.verdicts if row.other_settings == other and row.compared], title)
     if checked.verdicts:
         console.print(f"Cells: {in_words(checked.verdicts)}.")
         units = (
@@ -201,7 +202,7 @@ def print_verdicts(console: Console, checked: Checked) -> None:
         )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
-        text = f"{row.cell.name} ({row.measure}): the record says {row.recorded}, the runs say {row.verdict}"
+        text = f"{row.cell.name} ({row.measure}): recorded as {row.recorded}, now {row.verdict}"
         console.print(f"[red]contradiction:[/red] {escape(text)}", soft_wrap=True)
     for remark in checked.remarks:
         console.print(f"{escape(remark)}.", soft_wrap=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from egalitarian.lab.config import Claim, Experiment, Method, Optim, Settings, everything, load, meaning
-from egalitarian.lab.console.options import Changes, Methods, Name, choose_methods, split_each
+from egalitarian.lab.console.options import ChangesOption, ExperimentArgument, MethodsOption, choose_methods, split_each
 from egalitarian.lab.console.tables import put, table
 
 PARTS = ("task", "model", "training", "measure")
@@ -30,9 +30,9 @@ Cells = dict[str, str]
 
 
 def show(
-    experiment: Name,
-    methods: Methods = None,
-    changes: Changes = None,
+    experiment: ExperimentArgument,
+    methods: MethodsOption = None,
+    changes: ChangesOption = None,
     sources: Annotated[bool, typer.Option("--sources", help="List each setting with its source.")] = False,
 ) -> None:
     """Show an experiment's settings and the paper's numbers, by method.

@@ -16,51 +16,57 @@ from egalitarian.lab.config import SpecError
 from egalitarian.lab.console.display import follow
 from egalitarian.lab.console.grok import MethodRuns, compare, describe_comparison
 from egalitarian.lab.console.options import (
-    Changes,
-    DataFolder,
-    Device,
-    EveryMethod,
-    JobsAtOnce,
-    Methods,
-    Name,
-    Runs,
-    Seeds,
-    Threads,
-    at_least_one,
+    AllMethodsOption,
+    ChangesOption,
+    DataOption,
+    DeviceOption,
+    EpochsOption,
+    ExperimentArgument,
+    FinalOption,
+    JobsOption,
+    ListedExperimentsArgument,
+    MethodsOption,
+    PastOption,
+    RunsOption,
+    SeedsOption,
+    TablesOption,
+    TensorBoardOption,
+    ThreadsOption,
     choose_device,
     choose_methods,
+    distinct_experiments,
     own_folder,
     parse_seeds,
     picture_file,
-    set_data_folder,
     split_each,
 )
 from egalitarian.lab.console.settings import unchanged_settings
 from egalitarian.lab.console.tables import put, trained_table
-from egalitarian.lab.executors import STOPPED, TIME_OVER, Pool
+from egalitarian.lab.executors import STOPPED, TIME_OVER, Executor, Pool
 from egalitarian.lab.runs import (
     Interrupted,
     Progress,
     Request,
-    Silent,
     Store,
-    carry_out,
     changed_values,
-    percent,
+    configure_process,
+    stored_progress,
+    threshold_text,
+    train_requests,
     unfinished,
 )
 
 
 def grok(
-    experiment: Name = "addition-97",
-    methods: Methods = None,
-    seeds: Seeds = "0",
-    device: Device = "auto",
-    threads: Threads = 1,
+    experiment: ExperimentArgument = "addition-97",
+    methods: MethodsOption = None,
+    seeds: SeedsOption = "0",
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
     full: Annotated[bool, typer.Option("--full", help="Train slow methods to the end, too.")] = False,
-    changes: Changes = None,
-    runs: Runs = Path("runs"),
-    data: DataFolder = None,
+    changes: ChangesOption = None,
+    runs: RunsOption = Path("runs"),
+    data: DataOption = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Picture to write.", show_default="grok-EXPERIMENT.png"),
@@ -69,22 +75,22 @@ def grok(
     """Watch networks grok: EGD and SGD live, then a table and a picture.
 
     The table has epochs and seconds until test accuracy passes the threshold. Without --full, slow methods stop early, and
-    the output says which.
+    the output names them.
 
     Everything is stored: Ctrl-C loses nothing, and the same command resumes.
 
     On a CPU, addition-97 takes about a minute, with --full about seven.
     """
-    set_data_folder(data)
+    configure_process(threads, data)
     from egalitarian.lab.console.grok import draw_grok
 
     console, names = Console(highlight=False), split_each(methods)
     chosen = config.load(experiment, changes or (), names)
     names = names and choose_methods(chosen, names)
-    store, where, numbers = Store(runs), choose_device(device, threads), parse_seeds(seeds)
+    store, where, numbers = Store(runs), choose_device(device), parse_seeds(seeds)
     target = picture_file(picture or Path(f"grok-{chosen.name}{'-changed' if changes else ''}.png"))
-    threshold = percent(chosen.measure.threshold)
-    until = f"until test accuracy passes {threshold}" if chosen.measure.waits else "for a fixed budget"
+    threshold = threshold_text(chosen.measure.threshold)
+    until = f"until test accuracy passes {threshold}" if chosen.measure.has_threshold else "for a fixed budget"
     console.print(f"[bold]{escape(chosen.heading)}[/bold]: training {until}")
     compared: list[MethodRuns] = []
     try:
@@ -102,46 +108,22 @@ def grok(
 
 
 def run(
-    experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names from `egalitarian list`, or TOML files.")
-    ] = None,
+    experiments: ListedExperimentsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Every experiment of the paper.")] = False,
     beyond: Annotated[bool, typer.Option("--beyond", help="Every experiment beyond the paper.")] = False,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", metavar="N,...", help="Experiments of the paper's Table N.")
-    ] = None,
-    method: Methods = None,
-    seeds: Seeds = "0-7",
-    changes: Changes = None,
-    device: Device = "auto",
-    threads: Threads = 1,
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            "--epochs",
-            metavar="N",
-            min=1,
-            help="Stop after N epochs without passing.",
-            show_default="the method's",
-        ),
-    ] = None,
-    past: Annotated[
-        int | None,
-        typer.Option("--past", metavar="N", min=0, help="Epochs to train after passing.", show_default="the experiment's"),
-    ] = None,
-    final: Annotated[
-        bool,
-        typer.Option(
-            "--final",
-            help="Train the first seed to the end of its budget, too; with --all or --table, only where the paper did.",
-        ),
-    ] = False,
-    jobs: JobsAtOnce = 1,
-    runs: Runs = Path("runs"),
-    data: DataFolder = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option("--tensorboard", metavar="FOLDER", help="Write TensorBoard event files, too.")
-    ] = None,
+    tables: TablesOption = None,
+    method: MethodsOption = None,
+    seeds: SeedsOption = "0-7",
+    changes: ChangesOption = None,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
+    epochs: EpochsOption = None,
+    past: PastOption = None,
+    final: FinalOption = False,
+    jobs: JobsOption = 1,
+    runs: RunsOption = Path("runs"),
+    data: DataOption = None,
+    tensorboard: TensorBoardOption = None,
 ) -> None:
     """Train methods and store the runs; resume unfinished ones.
 
@@ -151,7 +133,7 @@ def run(
     A seed's result does not depend on the device or on the other seeds, up to rounding. One exception: in float32 on a
     GPU, the lab uses the fast polar factor (docs/lab.md).
     """
-    set_data_folder(data)
+    configure_process(threads, data)
     console, names = Console(highlight=False), split_each(method)
     if tensorboard and jobs > 1:
         raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
@@ -161,8 +143,8 @@ def run(
         *(config.names() if everything else ()),
         *(config.beyond() if beyond else ()),
     ]
-    loaded = config.load_each(at_least_one(asked), changes or (), names)
-    numbers, where, values = tuple(parse_seeds(seeds)), choose_device(device, threads), changed_values(changes or ())
+    loaded = config.load_each(distinct_experiments(asked), changes or (), names)
+    numbers, where, values = tuple(parse_seeds(seeds)), choose_device(device), changed_values(changes or ())
     requests = [
         Request(
             experiment=name,
@@ -181,40 +163,45 @@ def run(
         for name, each in loaded.items()
         for own in choose_methods(each, names)
     ]
-    if changes:
-        notice = f"Changed: {', '.join(changes)}. These runs are stored separately and do not count as the paper's."
-        kept = [line for each in requests for line in unchanged_settings(each.loaded, each.method, changes)]
-        for line in (notice, *kept):
-            console.print(f"[dim]{escape(line)}[/dim]")
+    _print_changes(console, requests, changes or ())
     put(console, trained_table(_train(console, requests, jobs, tensorboard)))
     console.print(
         f"Stored in {escape(str(runs))}. `egalitarian report` makes tables and figures of all stored runs.", soft_wrap=True
     )
 
 
+def _print_changes(console: Console, requests: Sequence[Request], changes: Sequence[str]) -> None:
+    """Prints which settings were changed, and which own settings of a method a change does not reach."""
+    if changes:
+        notice = f"Changed: {', '.join(changes)}. These runs are stored separately and do not count as the paper's."
+        kept = [line for each in requests for line in unchanged_settings(each.loaded, each.method, changes)]
+        for line in (notice, *kept):
+            console.print(f"[dim]{escape(line)}[/dim]")
+
+
 def _train(
     console: Console, requests: Sequence[Request], jobs: int, tensorboard: Path | None
 ) -> Sequence[Sequence[Progress]]:
-    """Carries out the requests, here or in a pool, after one step of each that is not stored."""
+    """Trains the requests, here or in a pool, after trying one step of each that is not stored."""
     left = unfinished(requests, keep_damaged=jobs > 1)
     for request in left:
         request.try_step()
     if jobs == 1:
         with follow(console, curves=False, tensorboard=tensorboard) as listener:
-            return carry_out(requests, listener)
-    run_pool(Pool(console, left, jobs))
+            return train_requests(requests, listener)
+    run_executor(Pool(console, left, jobs))
     if missing := [request.name for request in unfinished(requests)]:
         raise SpecError(f"every run must be stored by now, got none for {', '.join(missing)}; did a file change?")
-    return carry_out(requests, Silent())  # reads the stored runs
+    return stored_progress(requests)
 
 
 def tune(
     family: Annotated[
         str, typer.Argument(metavar="FAMILY", help="addition, multiplication, parity, mnist, transformer, cifar, or all.")
     ],
-    methods: EveryMethod = None,
-    device: Device = "auto",
-    threads: Threads = 1,
+    methods: AllMethodsOption = None,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 1,
     size: Annotated[
         int | None,
         typer.Option("--size", metavar="N", help="Side of the grid: 3 has 9 points, 5 has 25.", show_default="the plan's"),
@@ -225,14 +212,14 @@ def tune(
             "--minutes", metavar="N", min=0, help="Start nothing new after N minutes; results so far are written."
         ),
     ] = None,
-    changes: Changes = None,
+    changes: ChangesOption = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", metavar="FILE", help="TOML file with your own families.", show_default="the lab's"),
     ] = None,
-    jobs: JobsAtOnce = 1,
-    runs: Runs = Path("runs"),
-    data: DataFolder = None,
+    jobs: JobsOption = 1,
+    runs: RunsOption = Path("runs"),
+    data: DataOption = None,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the results.")] = Path("tuned"),
     quick: Annotated[
         bool, typer.Option("--quick", help="A tiny search, to see that it works; its numbers mean nothing.")
@@ -249,7 +236,7 @@ def tune(
 
     Ctrl-C loses nothing, and the same command resumes. Exits with 1 when --minutes ran out.
     """
-    set_data_folder(data)
+    configure_process(threads, data)
     from egalitarian.lab.console.tuning import print_estimate, print_stored, tune_families
     from egalitarian.lab.tuning import Job, chosen, load_plan, shrunk
 
@@ -259,14 +246,14 @@ def tune(
     if estimate:
         print_estimate(console, families, names)
         return
-    where = (runs, own_folder("--out", out), choose_device(device, threads))
+    where = (runs, own_folder("--out", out), choose_device(device))
     job = Job(families, names, tuple(changes or ()), *where, quick, replace)
     if jobs > 1:
         if replace:
             raise SpecError(f"--replace must come without --jobs, got {jobs}; move the old file away, or leave out --jobs")
         pool = Pool(console, job.requests(threads, plan, size, data), jobs, minutes)
         try:
-            in_time = run_pool(pool)
+            in_time = run_executor(pool)
         except (Interrupted, typer.Exit):  # the page of all families has the results so far
             print_stored(job, Console(quiet=True), list(listed))
             raise
@@ -278,9 +265,9 @@ def tune(
         raise typer.Exit(1)
 
 
-def run_pool(pool: Pool) -> bool:
-    """Whether all requests were carried out in time; a failure, or a stop, ends the command."""
-    ended = pool.run()
+def run_executor(executor: Executor) -> bool:
+    """Carries out all requests and returns whether there was time for all. A failure, or a stop, ends the command."""
+    ended = executor.run()
     failed = {name: status for name, status in ended.items() if status not in (0, STOPPED, TIME_OVER)}
     if failed:
         named = ", ".join(f"{name} (exit code {status})" for name, status in failed.items())

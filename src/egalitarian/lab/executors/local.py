@@ -14,7 +14,6 @@ import math
 import os
 import queue
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from rich.markup import escape
 
 import egalitarian
 from egalitarian.lab.config import Record
-from egalitarian.lab.runs import CONCURRENT, Progress, Stop, percent
+from egalitarian.lab.runs import CONCURRENT, Progress, Stop, epoch_text
 
 EVERY = 5.0
 """Seconds between lines about something that continues."""
@@ -52,79 +51,45 @@ class Lines:
 
     def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
         self._stop = stop
-        self._write(f"{label(runs[0])}: {counted(len(runs))} already stored")
+        self._write(f"{runs[0].name}: {_seeds(runs)} already stored")
         self.ends(runs)
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:
         self._stop, self._printed = stop, time.monotonic()
         resumed = f", resuming at epoch {runs[0].next_epoch}" if runs[0].next_epoch else ""
-        self._write(f"{label(runs[0])}: {counted(len(runs))}, up to {stop.epochs} epochs{resumed}")
+        self._write(f"{runs[0].name}: {_seeds(runs)}, up to {stop.epochs} epochs{resumed}")
 
     def epoch(self, runs: Sequence[Progress], records: Sequence[Sequence[Record]]) -> None:
         latest = [own[0] for own in records]
-        self.status(f"  epoch {latest[0]['epoch']:>5}  {measures(latest)}")
+        self.status(f"  epoch {latest[0]['epoch']:>5}  {epoch_text(latest)}")
 
     def ends(self, runs: Sequence[Progress]) -> None:
         assert self._stop is not None
         for run in runs:
             if run.last is not None:
-                self._write(f"  seed {run.run.seed}: {ending(run, self._stop)}")
+                self._write(f"  seed {run.run.seed}: {run.ending_text(self._stop)}")
 
     def note(self, text: str) -> None:
         self._write(f"  {text}")
 
 
-def label(progress: Progress) -> str:
-    return f"{progress.run.experiment.name} {progress.run.method_name}"
-
-
-def counted(seeds: int) -> str:
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
-
-
-def measures(latest: Sequence[Record]) -> str:
-    """Medians over the seeds' latest records: accuracies, and the gradient's condition number if it was measured."""
-    accuracies = {part: median([record[f"{part}_accuracy"] for record in latest]) for part in ("train", "test")}
-    text = "  ".join(f"{part} {accuracy:6.1%}" for part, accuracy in accuracies.items())
-    known = median([condition(record) for record in latest])
-    return text if math.isnan(known) else f"{text}  cond {known:7.1e}"
-
-
-def ending(run: Progress, stop: Stop) -> str:
-    """How a seed ended, as a phrase."""
-    assert run.last is not None
-    if run.diverged:
-        return f"diverged at epoch {run.last['epoch']}: the loss is not finite"
-    if run.crossed is not None:
-        return f"passed {percent(stop.threshold)} at epoch {run.crossed}, with {run.curve[run.crossed]:.1%}"
-    reached = f"{run.next_epoch} epochs, best {max(run.curve):.1%}"
-    return f"did not pass {percent(stop.threshold)} in {reached}" if stop.threshold < 1 else reached
-
-
-def median(values: Sequence[float | None]) -> float:
-    """Of the values that are known; NaN if none is."""
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    return statistics.median(known) if known else math.nan
-
-
-def condition(record: Record) -> float | None:
-    """The condition number of the hidden gradient, above its rounding noise."""
-    largest, smallest = record.get("sigma_max"), record.get("sigma_min")
-    return largest / smallest if largest and smallest else None
+def _seeds(runs: Sequence[Progress]) -> str:
+    return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
 
 
 STOPPED = 130
 """Exit status of work that was stopped, or that was not begun because of a stop."""
 TIME_OVER = 75
 """Exit status of work that ran out of its minutes, or that was not begun for that reason."""
-WORKER = "egalitarian.lab.executors.worker"
+WORKER = (sys.executable, "-P", "-m", "egalitarian.lab.executors.worker")  # -P: ignores files of the current folder
+"""The command that starts a worker. It reads a request, as `request_json` writes it, from standard input."""
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL = 0.2
-"""Seconds between looks at the signals while no process prints anything."""
+"""Seconds between checks for signals while no process prints anything."""
 
 
 class Executable(Protocol):
-    """A request: work as a frozen dataclass of plain values, which travels to another process as JSON.
+    """A request: work as a frozen dataclass of plain values, sent to a worker as JSON.
 
     A kind of work with a time limit has a field `minutes: float | None`. A pool with a deadline sets it to the minutes that
     are left when the work begins.
@@ -147,13 +112,30 @@ class Executable(Protocol):
     def carry_out(self, lines: Lines) -> int:
         """Does the work, as the only one of this process, and returns the exit status: 0, STOPPED or TIME_OVER.
 
-        It sets the process's threads and data folder (`runs.use_process`), and prints no table: the process that runs the
-        pool reads the results from files. It raises `Interrupted` if stopped; other errors carry a message for the user.
+        It sets the process's threads and data folder (`runs.configure_process`). It prints no table: the process that runs
+        the executor reads the results from files. It raises `Interrupted` if stopped. Other errors carry a message for the
+        user.
         """
 
 
+class Executor(Protocol):
+    """Carries out the requests that it was made with, each by a worker: here, or later on a cluster.
+
+    It starts `WORKER` with the text of `request_json` as standard input. The worker prints lines for the user, and exits
+    with a status: 0 is success.
+    """
+
+    def run(self) -> Mapping[str, int]:
+        """Returns the exit status of each request, by its name, when all have ended."""
+
+
+def request_json(request: Executable) -> str:
+    """The text that a worker reads: the request's values, and the `kind` by which the worker finds its class."""
+    return json.dumps({"kind": request.kind, **request.to_json()})
+
+
 class Pool:
-    """Carries out requests, a process each, at most `most` concurrently. After so many minutes, none begins."""
+    """The executor on one machine: a process for each request, at most `most` concurrently; none begins after `minutes`."""
 
     def __init__(self, console: Console, requests: Sequence[Executable], most: int, minutes: float | None = None) -> None:
         self._console, self._most = console, most
@@ -228,10 +210,10 @@ class Pool:
         inherited = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "PYTHONPATH")}
         others = min(self._most, len(self._requests)) - 1
         with tempfile.TemporaryFile("w+") as file:  # not a pipe, which blocks when it is full
-            json.dump({"kind": request.kind, **request.to_json()}, file)
+            file.write(request_json(request))
             file.seek(0)
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", WORKER],  # -P: files of the current folder are not imported
+                WORKER,
                 stdin=file,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""A process of a pool: reads one request as JSON from standard input, carries it out, and exits with its status."""
+"""A worker process: reads one request as JSON from standard input, carries it out, and exits with its status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {"train": "egalitarian.lab.runs:Request", "tune": "egalitarian.lab.tunin
 """Import paths of the classes of requests. Executors import none of them: tuning imports executors."""
 
 
-def read(values: dict[str, Any]) -> Executable:
+def read_request(values: dict[str, Any]) -> Executable:
     """The request that these values describe, `kind` among them."""
     kind = values.pop("kind")
     module, _, name = KINDS[kind].partition(":")
@@ -24,9 +24,9 @@ def read(values: dict[str, Any]) -> Executable:
 
 
 def main() -> int:
-    """The exit status. A user's mistake is a message, not a traceback."""
+    """Carries out one request and returns the exit status. A user's mistake is a message, not a traceback."""
     try:
-        return read(json.load(sys.stdin)).carry_out(Lines())
+        return read_request(json.load(sys.stdin)).carry_out(Lines())
     except Interrupted:
         return STOPPED
     except KeyboardInterrupt:

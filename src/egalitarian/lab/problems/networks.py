@@ -17,8 +17,12 @@ from egalitarian.lab.problems.models import Model, Parameters, initial, linear, 
 from egalitarian.lab.problems.tasks import Task, stream
 
 KERNEL = 3
+"""Height and width of a convolution's filters."""
 BLOCK = 1024
+"""Outputs that one program of a pooling kernel computes."""
 LAST = torch.channels_last
+EXPANSION = 4
+"""Width of a transformer block's hidden layer, over the width of the residual stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +96,8 @@ def pooled(x: Tensor, bias: Tensor) -> Tensor:
 
 
 class _Pooled(torch.autograd.Function):
+    """`pooled` by two Triton kernels, which keep the index of each maximum instead of the images."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
         from egalitarian.lab.problems.pooling_triton import forward_kernel
@@ -121,6 +127,7 @@ class _Pooled(torch.autograd.Function):
 
 
 def grid(y: Tensor) -> tuple[int]:
+    """How many programs of a pooling kernel compute these outputs."""
     return (-(-y.numel() // BLOCK),)
 
 
@@ -136,10 +143,6 @@ def has_kernels(device: torch.device) -> bool:
     except Exception:  # no Triton, or no compiler for it
         return False
     return True
-
-
-EXPANSION = 4
-"""Width of a block's hidden layer, over the width of the residual stream."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@ from egalitarian.lab.problems.datasets import CLASSES, DataError, Images, cifar1
 
 MOST = 10_000
 """The largest modulus."""
+PER_FILE = 10_000
+"""Images in a file of CIFAR-10."""
 
 
 def stream(seed: int, *purpose: str | int) -> torch.Generator:
@@ -179,6 +181,10 @@ class ModularSequence(Modular, kind="modular-sequence"):
         return torch.stack([a, operator, b, equals], dim=1)
 
 
+def is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parity(Task, kind="parity"):
     """The product of k secret signs among n, on samples that every seed draws for itself."""
@@ -217,14 +223,6 @@ class Parity(Task, kind="parity"):
             return Split(signs.float(), signs[:, secret].prod(1).float())
 
         return Data(draw("train", self.train_size), draw("test", self.test_size))
-
-
-def is_prime(number: int) -> bool:
-    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
-
-
-PER_BATCH = 10_000
-"""Images in a file of CIFAR-10."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +264,7 @@ class MNIST(ImageTask, kind="mnist"):
 class CIFAR10(ImageTask, kind="cifar-10"):
     """Small photographs, red, green and blue, with pixels from -1 to 1."""
 
-    train_size: int = setting(least=1, most=5 * PER_BATCH)
+    train_size: int = setting(least=1, most=5 * PER_FILE)
     image: ClassVar[tuple[int, ...]] = (3, 32, 32)
 
     @property
@@ -321,7 +319,7 @@ def _mnist(folder: Path, train_size: int) -> Data:
 
 @lru_cache(maxsize=1)
 def _cifar_train(folder: Path, train_size: int) -> Split:
-    return _scaled(_first(cifar10(folder, -(-train_size // PER_BATCH)), train_size))
+    return _scaled(_first(cifar10(folder, -(-train_size // PER_FILE)), train_size))
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from egalitarian.lab.analysis import Verdict, in_words
-from egalitarian.lab.report.render import Block, Table, fill, markdown
+from egalitarian.lab.report.render import Block, Table, markdown, render_template
 from egalitarian.lab.report.summary import Overview
 
 
@@ -93,9 +93,9 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 def html(page: Page) -> str:
     """One file with its styles, for light and dark screens."""
-    return fill("report.html.j2", page=page)
+    return render_template("report.html.j2", page=page)
 
 
 def readme(page: Page) -> str:
     """The same as Markdown."""
-    return fill("report.md.j2", page=page, markdown=markdown)
+    return render_template("report.md.j2", page=page, markdown=markdown)

@@ -1,4 +1,4 @@
-"""A table as Markdown, CSV and LaTeX, and the room's templates. Nothing here knows what is in a table."""
+"""A table as Markdown, CSV and LaTeX, and the templates of report/templates. Nothing here knows what is in a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,21 @@ LATEX_DELIMITERS = {
     "block_start_string": "<%", "block_end_string": "%>",
     "comment_start_string": "<#", "comment_end_string": "#>",
 }  # fmt: skip
-"""Of .tex.j2 templates: LaTeX uses the usual ones itself."""
+"""Delimiters of .tex.j2 templates: LaTeX uses the usual ones itself."""
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "×": r"$\times$",
+    "≠": r"$\neq$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "σ": r"$\sigma$",
+}
+"""Characters that LaTeX cannot print as they are."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +49,10 @@ class Table:
     """A table for readers (`columns`, `blocks`, `notes`), and the same as plain values (`records`)."""
 
     name: str
-    """Of its files."""
+    """File name without suffix."""
     title: str
     number: str
-    """In the paper; empty: ours."""
+    """Number in the paper; empty if not in it."""
     columns: tuple[str, ...]
     blocks: tuple[Block, ...]
     notes: tuple[str, ...]
@@ -94,7 +108,7 @@ def _csv_cell(value: Value) -> str | int:
 def latex(table: Table) -> str:
     """A `table` environment for booktabs, with the notes below it."""
     caption = f"{table.title} (the paper's {table.number})" if table.number else table.title
-    return fill("table.tex.j2", table=table, caption=caption)
+    return render_template("table.tex.j2", table=table, caption=caption)
 
 
 def _latex_row(cells: Sequence[str]) -> str:
@@ -109,28 +123,13 @@ def _latex_heading(text: str) -> str:
     return parts[0] if len(parts) == 1 else "\\shortstack[r]{" + " \\\\ ".join(parts) + "}"
 
 
-ESCAPES = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "×": r"$\times$",
-    "≠": r"$\neq$",
-    "–": "--",
-    "…": r"\ldots{}",
-    "σ": r"$\sigma$",
-}
-
-
 def escape_latex(text: str) -> str:
     """Text as LaTeX prints it."""
     return "".join(ESCAPES.get(sign, sign) for sign in text)
 
 
-def fill(template: str, **values: Any) -> str:
-    """A template of the room with these values. HTML is escaped; LaTeX has its own delimiters and filters."""
+def render_template(template: str, **values: Any) -> str:
+    """A template of report/templates with these values. HTML is escaped; LaTeX has its own delimiters and filters."""
     return _environment(template.removesuffix(".j2").rpartition(".")[2]).get_template(template).render(values)
 
 

@@ -1,4 +1,7 @@
-"""The report on one page: counts of verdicts, deviations and reasons, seeds, cost, and where each run was made."""
+"""The report on one page: counts of verdicts, deviations and reasons, seeds and cost.
+
+Two more tables list how the runs were made, and the runs that do not count.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ COLUMNS: dict[str, tuple[VerdictKind, ...]] = {
 }
 """The kinds of verdicts that each column counts."""
 ALL = "all of the paper's"
+"""The label of the last row."""
 DEVICES = {"cuda": "GPU time", "cpu": "CPU time"}
+"""Columns by device."""
+PROVENANCE = ("source", "commit", "hardware", "device", "torch", "polar")
+"""Columns that are equal for all runs of a row."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,8 @@ def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]
 
 
 def _spent(label: str, experiments: Iterable[str], gathered: Gathered) -> Spent:
-    own = set(experiments)
-    return spent_on(label, [run for run in gathered.runs if run.experiment in own])
+    wanted = set(experiments)
+    return spent_on(label, [run for run in gathered.runs if run.experiment in wanted])
 
 
 def _counts_table(
@@ -80,8 +87,8 @@ def _counts_table(
         cells, cost = _verdicts_of(plan, verdicts), costs.get(_label(plan))
         if cells or (cost is not None and cost.runs):
             records.append(_count(_label(plan), cells, _seeds(plan, gathered) if plan.runs else "", cost))
-    own = [verdict for verdict in verdicts if not verdict.aside]
-    records.append(_count(ALL, own, "", costs.get(ALL)))
+    cells = [verdict for verdict in verdicts if not verdict.other_settings]
+    records.append(_count(ALL, cells, "", costs.get(ALL)))
     return Table(
         name="summary",
         title="Cells of the paper's tables",
@@ -120,14 +127,15 @@ def _verdicts_of(plan: TablePlan, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts on a table's cells."""
     if plan.number:
         return [verdict for verdict in verdicts if verdict.table == plan.number]
-    return [verdict for verdict in verdicts if verdict.aside and plan.runs and verdict.experiment in plan.experiments]
+    others = [verdict for verdict in verdicts if verdict.other_settings and plan.runs]
+    return [verdict for verdict in others if verdict.experiment in plan.experiments]
 
 
 def _count(name: str, verdicts: Sequence[Verdict], seeds: str, cost: Spent | None) -> dict[str, Value]:
     kinds = Counter(verdict.kind for verdict in verdicts)
     return {
         "table": name,
-        **{column: sum(kinds[kind] for kind in own) for column, own in COLUMNS.items()},
+        **{column: sum(kinds[kind] for kind in counted) for column, counted in COLUMNS.items()},
         "seeds": seeds,
         **{column: _duration(cost.seconds.get(device)) if cost else "" for device, column in DEVICES.items()},
         "hardware": ", ".join(cost.hardware) if cost else "",
@@ -142,7 +150,7 @@ def _cells_table(verdicts: Sequence[Verdict]) -> Table:
     shown = [verdict for verdict in verdicts if verdict.kind in (*COLUMNS["outside"], *COLUMNS["undecided"])]
     records: list[dict[str, Value]] = [
         {
-            "table": verdict.table.partition(":")[0] + (", other settings" if verdict.aside else ""),
+            "table": verdict.table.partition(":")[0] + (", other settings" if verdict.other_settings else ""),
             "cell": f"{verdict.experiment}, {verdict.method}: {verdict.measure}",
             "paper": verdict.paper,
             "ours": f"{verdict.ours} ({verdict.spread})"
@@ -152,7 +160,7 @@ def _cells_table(verdicts: Sequence[Verdict]) -> Table:
             "verdict": verdict.verdict,
             "why": _why(verdict),
         }
-        for verdict in sorted(shown, key=lambda verdict: (verdict.aside, verdict.table))
+        for verdict in sorted(shown, key=lambda verdict: (verdict.other_settings, verdict.table))
     ]
     return Table(
         name="outside",
@@ -195,7 +203,8 @@ def cost_lines(spent: Iterable[Spent]) -> list[str]:
 
 
 def _by_device(spent: Spent) -> list[str]:
-    timed = [f"{_duration(own)} of {DEVICES.get(device, device)}" for device, own in sorted(spent.seconds.items()) if own]
+    used = [(device, seconds) for device, seconds in sorted(spent.seconds.items()) if seconds]
+    timed = [f"{_duration(seconds)} of {DEVICES.get(device, device)}" for device, seconds in used]
     timed = [f"{' and '.join(timed)} for {_runs(spent.runs - spent.untimed)}"] if timed else []
     return timed + ([f"{_runs(spent.untimed)} without stored times"] if spent.untimed else [])
 
@@ -219,9 +228,6 @@ def _link_errata(text: str) -> str:
     return re.sub(rf"{re.escape(ERRATA)}#([\w-]+)", r"[errata: \1](../\g<0>)", text)
 
 
-KEYS = ("source", "commit", "hardware", "device", "torch", "polar")
-
-
 def provenance_table(gathered: Gathered) -> Table:
     """One row for each combination of source, hardware and versions."""
     groups: dict[tuple[str, ...], list[RunSummary]] = {}
@@ -229,7 +235,7 @@ def provenance_table(gathered: Gathered) -> Table:
         if run.platform is not None:
             groups.setdefault(_key(run.platform), []).append(run)
     records: list[dict[str, Value]] = [
-        {**dict(zip(KEYS, key, strict=True)), "runs": len(runs), "seeds": _seeds_text(runs), "trained": _dates(runs)}
+        {**dict(zip(PROVENANCE, key, strict=True)), "runs": len(runs), "seeds": _seeds_text(runs), "trained": _dates(runs)}
         for key, runs in groups.items()
     ]
     unknown = sum(run.platform is None for run in gathered.runs)
@@ -237,7 +243,7 @@ def provenance_table(gathered: Gathered) -> Table:
         name="provenance",
         title="How the runs were made",
         number="",
-        columns=(*KEYS, "runs", "seeds", "trained"),
+        columns=(*PROVENANCE, "runs", "seeds", "trained"),
         blocks=(Block("", tuple(tuple(map(str, record.values())) for record in records)),),
         notes=(
             "Source: a hash of the package's files as they ran. Equal hashes mean equal code",
@@ -278,7 +284,7 @@ def variants_table(variants: Sequence[RunSummary]) -> Table:
         columns=("experiment", "method", "seed", "id", "epochs to the threshold", "what differs"),
         blocks=(Block("", tuple(rows)),),
         notes=(),
-        records=tuple(run.record() for run in variants),
+        records=tuple(run.csv_row() for run in variants),
     )
 
 

@@ -24,9 +24,9 @@ from egalitarian.lab.theory import (
     Curve,
     CurveSettings,
     EqualCurveSettings,
+    PlateauCurve,
     PlateauSettings,
     ShiftedProblem,
-    Sweep,
     ToyClaim,
     check_eps,
     clouds,
@@ -40,9 +40,89 @@ from egalitarian.lab.theory import (
 )
 
 LINE: dict[str, Any] = {"color": "0.25", "linewidth": 1.4}
+MARK: dict[str, Any] = {"color": "0.25", "marker": "o", "linestyle": "none", "markerfacecolor": "none"}
 METHODS = ("GD", "EGD")
 """In Section 3: one column of panels each."""
-MARK: dict[str, Any] = {"color": "0.25", "marker": "o", "linestyle": "none", "markerfacecolor": "none"}
+MOST_EPS = 6
+"""Rows of curves that fit on a page."""
+
+
+@dataclass(frozen=True)
+class ToyReport:
+    """Every row of the claims, a summary of each claim, and the files."""
+
+    claims: list[ToyClaim]
+    summary: list[ClaimSummary]
+    figures: list[Path]
+    table: Path
+    """Every row, as CSV."""
+
+    @property
+    def files(self) -> list[Path]:
+        return [*self.figures, self.table]
+
+    @property
+    def printed(self) -> Counter[str]:
+        """Claims by whether they hold as printed: at all points of their grid, `in part`, or at none (`fail`)."""
+        held: dict[str, list[bool]] = {}
+        for row in self.claims:
+            held.setdefault(row.claim, []).append(row.verdict == "holds")
+        return Counter("hold" if all(each) else "in part" if any(each) else "fail" for each in held.values())
+
+    @property
+    def corrected(self) -> int:
+        """Claims that hold as corrected, at all points of their grid."""
+        return len(
+            {row.claim for row in self.summary} - {row.claim for row in self.summary if row.corrected_holds < row.points}
+        )
+
+
+def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quick: bool = False) -> ToyReport:
+    """Writes every claim of the toy problem against simulation, as CSV, and the four figures into `out`.
+
+    Args:
+        eps: the values of the GD and EGD curves; by default those of toy.toml. The claims have their own grid.
+        out: a folder, which is created if it does not exist.
+        quick: smaller grids and samples, for seconds instead of a minute.
+
+    Raises:
+        ValueError: an eps outside (0, 1], none, or more than six; `out` is a file.
+    """
+    if eps is not None:
+        check_grid(eps)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out must be a folder, got the file {out}; name another")
+    figures = draw_all(out, quick, eps)
+    claims = toy_claims(quick=quick)
+    table = out / "toy-claims.csv"
+    table.write_text(to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]), encoding="utf-8")
+    return ToyReport(claims, summarize(claims), figures, table)
+
+
+def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list[Path]:
+    """Simulates and writes toy-clouds, toy-curves, toy-equal and toy-plateaus, each as PNG and SVG, into `out`."""
+    curves = load_settings(CurveSettings, quick=quick)
+    rows = [shift_curves(curves, one) for one in check_grid(curves.eps if eps is None else eps)]
+    equal = load_settings(EqualCurveSettings, quick=quick)
+    lengths = load_settings(PlateauSettings, quick=quick)
+    figures = {
+        "toy-clouds": draw_clouds(clouds(load_settings(CloudSettings, quick=quick))),
+        "toy-curves": draw_shift_curves(rows, curves),
+        "toy-equal": draw_equal_curves([equal_curves(equal, one) for one in equal.eps], equal),
+        "toy-plateaus": draw_plateaus(plateaus_over_eps(lengths), plateaus_over_zeta(lengths), lengths),
+    }
+    return [file for name, figure in figures.items() for file in save(figure, out / name)]
+
+
+def check_grid(eps: Sequence[float]) -> tuple[float, ...]:
+    """One to six different values in (0, 1], largest first."""
+    values = tuple(eps)
+    for value in values:
+        check_eps(value)
+    if not 1 <= len(values) <= MOST_EPS or len(set(values)) < len(values):
+        shown = ", ".join(f"{value:g}" for value in values) or "none"
+        raise ValueError(f"eps must be 1 to {MOST_EPS} different values, got {shown}; each is one row of the figure")
+    return tuple(sorted(values, reverse=True))
 
 
 @styled
@@ -170,15 +250,15 @@ def _kinds(theory: str, simulation: str) -> list[Line2D]:
 
 
 @styled
-def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], settings: PlateauSettings) -> Figure:
+def draw_plateaus(over_eps: Sequence[PlateauCurve], over_zeta: Sequence[PlateauCurve], settings: PlateauSettings) -> Figure:
     """Plateau length against 1/eps and against zeta: Section 3 above, the appendix below."""
     figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
     figure.suptitle(_made_with(settings), fontsize=8)
     axes = figure.subplots(2, 2, sharex="col")
     series = load_looks().toy
-    for column, sweeps in enumerate((over_eps, over_zeta)):
-        for sweep in sweeps:
-            _sweep(axes[int(sweep.name == "appendix"), column], sweep, series[sweep.name].colour)
+    for column, curves in enumerate((over_eps, over_zeta)):
+        for curve in curves:
+            _plateau_curve(axes[int(curve.name == "appendix"), column], curve, series[curve.name].colour)
     _guide(axes[0, 0], over_eps[0], 1.0, r"$\propto 1/\varepsilon$")
     _guide(axes[1, 0], over_eps[2], 0.5, r"$\propto 1/\sqrt{\varepsilon}$")
     for line, name in zip(axes, ("Section 3", "Appendix (one law, no $s$)"), strict=True):
@@ -188,7 +268,7 @@ def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], setting
         line[0].set_ylabel(r"plateau length $k_*$, steps")
     axes[1, 0].set_xlabel(r"$1/\varepsilon$")
     axes[1, 1].set_xlabel(r"size of the start $\zeta$")
-    handles = [Line2D([], [], color=own.colour, linewidth=3, label=own.title) for own in series.values()]
+    handles = [Line2D([], [], color=each.colour, linewidth=3, label=each.title) for each in series.values()]
     handles += [
         Line2D([], [], **LINE, label="theory, corrected"),
         Line2D([], [], **LINE | {"linestyle": "--", "linewidth": 1.0}, label="as printed"),
@@ -198,101 +278,19 @@ def draw_plateaus(over_eps: Sequence[Sweep], over_zeta: Sequence[Sweep], setting
     return figure
 
 
-def _sweep(axis: Axes, sweep: Sweep, colour: str) -> None:
-    if sweep.printed is not None:
-        axis.plot(sweep.x, sweep.printed, color=colour, linewidth=1.0, linestyle="--")
-    axis.plot(sweep.x, sweep.theory, color=colour)
-    mean = sweep.simulated.mean(axis=0)
-    bars = np.stack([mean - sweep.simulated.min(axis=0), sweep.simulated.max(axis=0) - mean])
-    axis.errorbar(sweep.x, mean, yerr=bars, fmt="o", color=colour, markerfacecolor="none", capsize=2, elinewidth=0.8)
+def _plateau_curve(axis: Axes, curve: PlateauCurve, colour: str) -> None:
+    if curve.printed is not None:
+        axis.plot(curve.x, curve.printed, color=colour, linewidth=1.0, linestyle="--")
+    axis.plot(curve.x, curve.theory, color=colour)
+    mean = curve.simulated.mean(axis=0)
+    bars = np.stack([mean - curve.simulated.min(axis=0), curve.simulated.max(axis=0) - mean])
+    axis.errorbar(curve.x, mean, yerr=bars, fmt="o", color=colour, markerfacecolor="none", capsize=2, elinewidth=0.8)
     axis.set(xscale="log", yscale="log")
 
 
-def _guide(axis: Axes, sweep: Sweep, exponent: float, label: str) -> None:
+def _guide(axis: Axes, curve: PlateauCurve, exponent: float, label: str) -> None:
     """A grey line of the given slope above the last points, for comparison."""
-    x = sweep.x[-3:]
-    y = 2.5 * sweep.theory[-1] * (x / x[-1]) ** exponent
+    x = curve.x[-3:]
+    y = 2.5 * curve.theory[-1] * (x / x[-1]) ** exponent
     axis.plot(x, y, color="0.5", linewidth=0.9)
     axis.annotate(label, (x[0], y[0]), xytext=(-2, 2), textcoords="offset points", ha="right", fontsize=7, color="0.35")
-
-
-MOST_EPS = 6
-"""Rows of curves that fit on a page."""
-
-
-@dataclass(frozen=True)
-class ToyReport:
-    """Every row of the claims, a summary of each claim, and the files."""
-
-    claims: list[ToyClaim]
-    summary: list[ClaimSummary]
-    figures: list[Path]
-    table: Path
-    """Every row, as CSV."""
-
-    @property
-    def files(self) -> list[Path]:
-        return [*self.figures, self.table]
-
-    @property
-    def printed(self) -> Counter[str]:
-        """Claims by whether they hold as printed: at all points of their grid, `in part`, or at none (`fail`)."""
-        held: dict[str, list[bool]] = {}
-        for row in self.claims:
-            held.setdefault(row.claim, []).append(row.verdict == "holds")
-        return Counter("hold" if all(each) else "in part" if any(each) else "fail" for each in held.values())
-
-    @property
-    def corrected(self) -> int:
-        """Claims that hold as corrected, at all points of their grid."""
-        return len(
-            {row.claim for row in self.summary} - {row.claim for row in self.summary if row.corrected_holds < row.points}
-        )
-
-
-def draw_all(out: Path, quick: bool, eps: Sequence[float] | None = None) -> list[Path]:
-    """Simulates and writes toy-clouds, toy-curves, toy-equal and toy-plateaus, each as PNG and SVG, into `out`."""
-    curves = load_settings(CurveSettings, quick=quick)
-    rows = [shift_curves(curves, one) for one in check_grid(curves.eps if eps is None else eps)]
-    equal = load_settings(EqualCurveSettings, quick=quick)
-    lengths = load_settings(PlateauSettings, quick=quick)
-    figures = {
-        "toy-clouds": draw_clouds(clouds(load_settings(CloudSettings, quick=quick))),
-        "toy-curves": draw_shift_curves(rows, curves),
-        "toy-equal": draw_equal_curves([equal_curves(equal, one) for one in equal.eps], equal),
-        "toy-plateaus": draw_plateaus(plateaus_over_eps(lengths), plateaus_over_zeta(lengths), lengths),
-    }
-    return [file for name, figure in figures.items() for file in save(figure, out / name)]
-
-
-def check_grid(eps: Sequence[float]) -> tuple[float, ...]:
-    """One to six different values in (0, 1], largest first."""
-    values = tuple(eps)
-    for value in values:
-        check_eps(value)
-    if not 1 <= len(values) <= MOST_EPS or len(set(values)) < len(values):
-        shown = ", ".join(f"{value:g}" for value in values) or "none"
-        raise ValueError(f"eps must be 1 to {MOST_EPS} different values, got {shown}; each is one row of the figure")
-    return tuple(sorted(values, reverse=True))
-
-
-def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quick: bool = False) -> ToyReport:
-    """Writes every claim of the toy problem against simulation, as CSV, and the four figures into `out`.
-
-    Args:
-        eps: the values of the GD and EGD curves; by default those of toy.toml. The claims have their own grid.
-        out: a folder, which is created if it does not exist.
-        quick: smaller grids and samples, for seconds instead of a minute.
-
-    Raises:
-        ValueError: an eps outside (0, 1], none, or more than six; `out` is a file.
-    """
-    if eps is not None:
-        check_grid(eps)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"out must be a folder, got the file {out}; name another")
-    figures = draw_all(out, quick, eps)
-    claims = toy_claims(quick=quick)
-    table = out / "toy-claims.csv"
-    table.write_text(to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]), encoding="utf-8")
-    return ToyReport(claims, summarize(claims), figures, table)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 LIST = "files.txt"
 """The list of what a report wrote, from which the next report knows what to remove."""
-SIGNED = "# what `egalitarian report` wrote here: the next one removes what it does not write again"
+LIST_HEADER = "# what `egalitarian report` wrote here: the next one removes what it does not write again"
 """The first line of that list. A file of the same name without it is not the list of a report."""
 
 
@@ -91,7 +91,7 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
         )
     contents = contents_for(gathered)
     with _writable(out):
-        return _Writing(out, gathered, contents, store.root.resolve().name).all()
+        return _Writing(out, gathered, contents, store.root.resolve().name).write_all()
 
 
 def _runs_of_report(out: Path) -> int:
@@ -118,7 +118,7 @@ class _Writing:
         self.paths: list[Path] = []
         self.errors: list[str] = []
 
-    def all(self) -> Report:
+    def write_all(self) -> Report:
         gathered, contents = self.gathered, self.contents
         made = [self._attempt(plan.name, partial(build_table, plan, contents, gathered)) for plan in contents.tables]
         tables = tuple(table for table in made if table is not None)
@@ -127,12 +127,12 @@ class _Writing:
         drawn = [self._attempt(plan.name, partial(self._picture, plan)) for plan in contents.figures]
         pictures = tuple(picture for picture in drawn if picture is not None)
         verdicts = tuple(judge(contents, gathered))
-        seen = overview(contents, gathered, verdicts)
+        summary = overview(contents, gathered, verdicts)
         self._write_numbers(verdicts)
-        self._write_pages(self._page(tables, pictures, verdicts, seen))
+        self._write_pages(self._page(tables, pictures, verdicts, summary))
         removed = tuple(clear(self.out, self.paths))
         listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
-        self._write(LIST, "\n".join([SIGNED, *listed]) + "\n")
+        self._write(LIST, "\n".join([LIST_HEADER, *listed]) + "\n")
         return Report(
             out=self.out,
             paths=tuple(self.paths),
@@ -143,11 +143,11 @@ class _Writing:
             remarks=gathered.remarks,
             warnings=gathered.warnings,
             errors=tuple(self.errors),
-            cost=tuple(cost_lines(seen.spent)),
+            cost=tuple(cost_lines(summary.spent)),
         )
 
     def _page(
-        self, tables: tuple[Table, ...], pictures: tuple[Picture, ...], verdicts: tuple[Verdict, ...], seen: Overview
+        self, tables: tuple[Table, ...], pictures: tuple[Picture, ...], verdicts: tuple[Verdict, ...], summary: Overview
     ) -> Page:
         return Page(
             title=_title(self.gathered),
@@ -158,7 +158,7 @@ class _Writing:
             tables=tables,
             pictures=pictures,
             verdicts=verdicts,
-            overview=seen,
+            overview=summary,
             provenance=provenance_table(self.gathered),
             variants=variants_table(self.gathered.variants),
             remarks=self.gathered.remarks,
@@ -168,8 +168,8 @@ class _Writing:
 
     def _write_numbers(self, verdicts: Sequence[Verdict]) -> None:
         runs = (*self.gathered.runs, *self.gathered.variants)
-        self._write("verdicts.csv", to_csv([verdict.record() for verdict in verdicts]))
-        self._write("summary.csv", to_csv([run.record() for run in runs]))
+        self._write("verdicts.csv", to_csv([verdict.csv_row() for verdict in verdicts]))
+        self._write("summary.csv", to_csv([run.csv_row() for run in runs]))
         summary = {"verdicts": tally(verdicts), "experiments": self.gathered.estimates()}
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
@@ -241,7 +241,7 @@ def _listed(out: Path) -> list[str] | None:
         first, *files = (out / LIST).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return None
-    return files if first == SIGNED else None
+    return files if first == LIST_HEADER else None
 
 
 def _title(gathered: Gathered) -> str:

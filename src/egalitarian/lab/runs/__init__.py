@@ -14,11 +14,19 @@ from egalitarian.lab.runs.outcome import (
     Reads,
     Silent,
     Stop,
-    percent,
+    epoch_text,
+    threshold_text,
     training_seconds,
 )
 from egalitarian.lab.runs.provenance import CONCURRENT, environment, hardware
-from egalitarian.lab.runs.request import Request, carry_out, changed_values, unfinished, use_process
+from egalitarian.lab.runs.request import (
+    Request,
+    changed_values,
+    configure_process,
+    stored_progress,
+    train_requests,
+    unfinished,
+)
 from egalitarian.lab.runs.store import Store, Stored
 from egalitarian.lab.runs.sweeps import sweep, try_step
 
@@ -37,15 +45,17 @@ __all__ = [
     "Store",
     "StoreError",
     "Stored",
-    "carry_out",
     "changed_values",
+    "configure_process",
     "environment",
+    "epoch_text",
     "hardware",
-    "percent",
+    "stored_progress",
     "sweep",
+    "threshold_text",
+    "train_requests",
     "training_seconds",
     "try_step",
     "unfinished",
-    "use_process",
     "write_atomically",
 ]

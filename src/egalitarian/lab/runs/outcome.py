@@ -1,4 +1,4 @@
-"""What became of a run: the epoch that passed the threshold, accuracies, divergence, seconds. Its one owner.
+"""What became of a run: the epoch that passed the threshold, accuracies, divergence, seconds. Only this file computes it.
 
 A sweep builds an `Outcome` record by record while it trains. Tables, figures, tuning and benchmarks build it from stored
 records.
@@ -7,6 +7,7 @@ records.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -21,7 +22,10 @@ Reads = Literal["test_accuracy", "validation_accuracy"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run in the epochs that were trained so far."""
+    """What became of a run in the epochs that were trained so far.
+
+    A seed *passes* at the epoch `crossed`, the first whose accuracy exceeds the threshold.
+    """
 
     threshold: float
     reads: Reads = "test_accuracy"
@@ -29,7 +33,7 @@ class Outcome:
     epochs: int = 0
     """Trained so far: the number of the next epoch."""
     crossed: int | None = None
-    """The first epoch, counted from 0, whose accuracy exceeds the threshold."""
+    """The epoch at which the seed passed, counted from 0; None if it has not."""
     diverged: bool = False
     """Whether the training loss of the last epoch is not finite."""
     accuracy: float | None = None
@@ -84,29 +88,31 @@ class Outcome:
         return self.total_train_accuracy / self.counted if self.counted else None
 
     @property
-    def end(self) -> int:
-        """Epochs through the one that passed; all epochs if none did."""
+    def epochs_until_passed(self) -> int:
+        """Epochs trained through the one that passed; all epochs so far if none did."""
         return self.epochs if self.crossed is None else self.crossed + 1
 
 
 def training_seconds(timings: Iterable[Line], outcome: Outcome) -> list[float]:
     """Seconds of training, epoch by epoch, through the one that passed: one seed's share of its batch of seeds."""
     by_epoch = {timing["epoch"]: timing["training"] / timing["seeds"] for timing in timings}  # the last line counts
-    return [seconds for epoch, seconds in sorted(by_epoch.items()) if epoch < outcome.end]
+    return [seconds for epoch, seconds in sorted(by_epoch.items()) if epoch < outcome.epochs_until_passed]
 
 
 def _finite(value: float | None) -> float | None:
-    """None for what is not finite: JSON has no NaN."""
+    """The value; None if it is NaN or infinite, or was not measured."""
     return None if value is None or not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
 class Stop:
-    """When a seed is done: at its budget, or so many epochs past the threshold; a longer one extends a stored run."""
+    """When a seed is done: at its budget, or some epochs after it passed. A later stop extends a stored run."""
 
     threshold: float
     epochs: int
+    """The budget."""
     past: int
+    """Epochs to train after the one that passed."""
 
     @staticmethod
     def of(experiment: Experiment, method: str, epochs: int | None = None, past: int | None = None) -> Stop:
@@ -121,14 +127,14 @@ class Stop:
         return outcome.diverged or past or outcome.epochs >= self.epochs
 
 
-def percent(share: float) -> str:
-    """A threshold, with all its digits: 95%, 99.9%."""
+def threshold_text(share: float) -> str:
+    """A threshold with all its digits, for the terminal: 95%, 99.9%."""
     return f"{100 * share:.6g}%"
 
 
 @dataclass
 class Progress:
-    """One seed and its epochs so far."""
+    """One seed and its epochs so far, as a listener gets it."""
 
     run: Run
     outcome: Outcome
@@ -151,18 +157,54 @@ class Progress:
 
     @property
     def next_epoch(self) -> int:
-        """The number of the next epoch, which is that of the epochs so far."""
+        """The number of the next epoch, which equals the count of epochs so far."""
         return self.outcome.epochs
 
     @property
     def crossed(self) -> int | None:
-        """The first epoch past the threshold."""
+        """The epoch at which the seed passed."""
         return self.outcome.crossed
 
     @property
     def diverged(self) -> bool:
         """Whether the loss is not finite any more."""
         return self.outcome.diverged
+
+    @property
+    def name(self) -> str:
+        """Experiment and method, as in a request's name."""
+        return f"{self.run.experiment.name} {self.run.method_name}"
+
+    def ending_text(self, stop: Stop) -> str:
+        """How the seed ended, for the terminal."""
+        assert self.last is not None
+        if self.diverged:
+            return f"diverged at epoch {self.last['epoch']}: the loss is not finite"
+        threshold = threshold_text(stop.threshold)
+        if self.crossed is not None:
+            return f"passed {threshold} at epoch {self.crossed}, with {self.curve[self.crossed]:.1%}"
+        reached = f"{self.next_epoch} epochs, best {max(self.curve):.1%}"
+        return f"did not pass {threshold} in {reached}" if stop.threshold < 1 else reached
+
+
+def epoch_text(records: Sequence[Record]) -> str:
+    """Medians over the seeds' records of one epoch, for the terminal: accuracies, and the gradient's condition number."""
+    accuracies = {part: _median([record[f"{part}_accuracy"] for record in records]) for part in ("train", "test")}
+    text = "  ".join(f"{part} {accuracy:6.1%}" for part, accuracy in accuracies.items())
+    condition = _median([_condition(record) for record in records])
+    return text if math.isnan(condition) else f"{text}  cond {condition:7.1e}"
+
+
+def _median(values: Sequence[float | None]) -> float:
+    """Over the values that were measured; NaN if none was."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return statistics.median(known) if known else math.nan
+
+
+def _condition(record: Record) -> float | None:
+    """The condition number of the hidden gradient, above its rounding noise."""
+    largest, smallest = record.get("sigma_max"), record.get("sigma_min")
+    return largest / smallest if largest and smallest else None
 
 
 class Listener(Protocol):

@@ -32,7 +32,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": device.type,
         "hardware": hardware(device),
         "threads": torch.get_num_threads(),
-        "beside": int(os.environ.get(CONCURRENT, "0")),
+        "beside": int(os.environ.get(CONCURRENT, "0")),  # the stored key of every version: concurrent processes
         "source": source(),
         "commit": commit(),
     }

@@ -1,9 +1,9 @@
-"""Requests: what to train, as values. The command line builds them; this process or any executor carries them out."""
+"""Requests: what to train, as values. The command line builds them; this process or an executor carries them out."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from egalitarian.lab.config import Experiment, load, parse_change
 from egalitarian.lab.runs.files import StoreError
 from egalitarian.lab.runs.outcome import Listener, Progress, Stop
 from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweeps import all_stored, sweep, try_step
+from egalitarian.lab.runs.sweeps import read_progress, sweep, try_step
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Request:
     final: bool = False
     """Whether the first seed trains through its whole budget, too."""
     data: Path | None = None
-    """Folder of the data sets; None is the usual one."""
+    """Folder of the data sets; None is the default."""
     preloaded: InitVar[Experiment | None] = None
-    """The experiment, where the caller has loaded it already; it does not travel."""
+    """The experiment, where the caller has loaded it already; it is not sent to a worker."""
 
     def __post_init__(self, preloaded: Experiment | None) -> None:
         if preloaded is not None:
@@ -70,9 +70,9 @@ class Request:
         return cls(**{**values, **folders, "seeds": tuple(values["seeds"])})
 
     def carry_out(self, listener: Listener) -> int:
-        """Trains, as the only work of this process; the exit status."""
-        use_process(self.threads, self.data)
-        carry_out([self], listener)
+        """Trains, as the only work of this process, and returns the exit status."""
+        configure_process(self.threads, self.data)
+        train_requests([self], listener)
         return 0
 
     def try_step(self) -> None:
@@ -81,8 +81,7 @@ class Request:
 
     def is_stored(self) -> bool:
         """Whether there is nothing left to train; StoreError if a stored run is damaged."""
-        store = Store(self.runs)
-        return all(all_stored(self.loaded, self.method, *stage, store) for stage in self.stages())
+        return all(progress.done(stop) for seeds, stop in self.stages() for progress in _read(self, seeds, stop))
 
     def stages(self) -> list[tuple[Sequence[int], Stop]]:
         """First every seed until its stop; then, if `final`, the first seed through its budget."""
@@ -94,25 +93,38 @@ class Request:
         return stages
 
 
-def carry_out(requests: Sequence[Request], listener: Listener) -> list[list[Progress]]:
-    """Trains in this process, one after another, what is not stored; the progress of every request's seeds.
-
-    The first stages of all requests come before the second stages: a full-length run takes longest.
-    """
+def train_requests(requests: Sequence[Request], listener: Listener) -> list[list[Progress]]:
+    """Trains in this process, one after another, what is not stored. Returns the progress of every request's seeds."""
 
     def train(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
         device, store = torch.device(request.device), Store(request.runs)
         return sweep(request.loaded, request.method, seeds, store, device, stop=stop, listener=listener)
 
-    done = [train(request, *request.stages()[0]) for request in requests]
+    return _by_stage(requests, train)
+
+
+def stored_progress(requests: Sequence[Request]) -> list[list[Progress]]:
+    """The stored progress of every request's seeds, as `train_requests` returns it. Trains nothing."""
+    return _by_stage(requests, _read)
+
+
+def _read(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
+    return read_progress(request.loaded, request.method, seeds, Store(request.runs), stop=stop)
+
+
+def _by_stage(
+    requests: Sequence[Request], take: Callable[[Request, Sequence[int], Stop], list[Progress]]
+) -> list[list[Progress]]:
+    """Takes the first stages of all requests before the second stages: a full-length run takes longest."""
+    done = [take(request, *request.stages()[0]) for request in requests]
     for request, known in zip(requests, done, strict=True):
         for stage in request.stages()[1:]:
-            known[:1] = train(request, *stage)
+            known[:1] = take(request, *stage)
     return done
 
 
 def unfinished(requests: Sequence[Request], *, keep_damaged: bool = False) -> list[Request]:
-    """Those with something left to train. A damaged run is an error, or counts as unfinished: its worker will report it."""
+    """The requests with something left to train. A damaged run is an error; with `keep_damaged` its worker reports it."""
 
     def is_stored(request: Request) -> bool:
         try:
@@ -134,8 +146,12 @@ def changed_values(changes: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def use_process(threads: int, data: Path | None) -> None:
-    """Settings of the whole process: CPU threads, and the folder of the data sets."""
+def configure_process(threads: int, data: Path | None) -> None:
+    """Sets the number of CPU threads and the folder of the data sets, for this process and those that it starts.
+
+    No folder leaves the one that is set. One thread is usually best: small matrix products on busy cores are many times
+    slower when threads wait for each other.
+    """
     torch.set_num_threads(threads)
     if data is not None:
         os.environ["EGALITARIAN_DATA"] = str(data.expanduser())

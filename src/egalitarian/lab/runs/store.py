@@ -211,7 +211,9 @@ class Writer(Stored):
         self._pending["timings.jsonl"].append(_line(timing))
 
     def save(self, epoch: int, tensors: Mapping[str, Tensor], batch: Iterable[int]) -> None:
-        """A checkpoint: all records so far count. Older ones stay until `keep`: a batch of seeds needs one in common."""
+        """A checkpoint: all records so far count. Older ones stay until
+        `remove_other_checkpoints`: a batch of seeds needs one in common.
+        """
         assert self._records is not None
         with writable(self.folder):
             self._records.flush()
@@ -223,7 +225,7 @@ class Writer(Stored):
             size, digest = self._records.tell(), self._digest.hexdigest()
             Checkpoint(epoch, tuple(batch), size, digest, checkpoint_path(self.folder, epoch)).write(tensors)
 
-    def keep(self, epoch: int) -> None:
+    def remove_other_checkpoints(self, epoch: int) -> None:
         """Removes all checkpoints but the one of this epoch."""
         with writable(self.folder):
             for checkpoint in self.checkpoints():

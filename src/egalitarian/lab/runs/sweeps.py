@@ -1,4 +1,4 @@
-"""Experiment x method x seeds to stored runs: resumes unfinished seeds, skips stored ones, trains in batches of seeds."""
+"""Trains seeds of one method and stores them as runs: skips stored seeds, resumes unfinished ones, in batches of seeds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from egalitarian.lab.config import Experiment, PolarSettings, Run, SpecError
 from egalitarian.lab.runs.outcome import Interrupted, Listener, Outcome, Progress, Silent, Stop
 from egalitarian.lab.runs.provenance import environment
 from egalitarian.lab.runs.store import Store, Writer
-from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Spectra, Stepper, settled, train
+from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Spectra, Stepper, resolved, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""
 STAY = {"cuda": 0.5}
 """The share of a batch, by device, that may be done before the others continue without it. A new capture of CUDA graphs
-costs more than a few seeds that train on unrecorded. Elsewhere a seed leaves as soon as it is done."""
+costs more than a few seeds that continue without being recorded. Elsewhere a seed leaves as soon as it is done."""
 States = list[dict[str, Tensor]]
 
 
@@ -41,8 +41,8 @@ class Trainer:
         about |= {"epoch": first.next_epoch, "seeds": len(batch)}
         for progress in batch:
             writer, checkpoint = self._writers[progress.run.seed], progress.checkpoint
-            if checkpoint is not None:
-                writer.keep(checkpoint.epoch)  # before the records after it are cut off, which a newer one has checksums of
+            if checkpoint is not None:  # newer checkpoints go first: they hold checksums of records that begin() cuts off
+                writer.remove_other_checkpoints(checkpoint.epoch)
             writer.begin(checkpoint, about)
         with _interrupts() as interrupted:
             self._listener.begins(batch, self._stop)  # a listener may interrupt: the run has a checkpoint even then
@@ -61,18 +61,18 @@ class Trainer:
         first = batch[0].run
         ensemble = Ensemble(first.experiment, [progress.run.seed for progress in batch], self._device)
         stepper = Stepper(first.method, ensemble.parameters, first.experiment.training.warmup)
-        everyone = range(len(batch))
+        indices = range(len(batch))
         if states is None:
-            states = self._save(ensemble, stepper, everyone, 0)
+            states = self._save(ensemble, stepper, indices, 0)
         else:
             _restore(ensemble, stepper, states)
         meter = FullMeter(ensemble, stepper, _spectra(first, self._device))
         saved = time.monotonic()
         for epoch in train(ensemble, stepper, batch[0].next_epoch, meter=meter):
-            training = [index for index in everyone if not batch[index].done(self._stop)]
+            training = [index for index in indices if not batch[index].done(self._stop)]
             self._record(epoch, batch, training)
             self._listener.epoch([batch[index] for index in training], [epoch.records[index] for index in training])
-            done = [index for index in everyone if batch[index].done(self._stop)]
+            done = [index for index in indices if batch[index].done(self._stop)]
             over = interrupted.is_set() or len(done) > STAY.get(self._device.type, 0.0) * len(batch)
             if over or time.monotonic() - saved > SAVE_EVERY:
                 states = self._save(ensemble, stepper, training, epoch.number + 1)
@@ -105,12 +105,12 @@ class Trainer:
         for index in indices:
             self._writers[ensemble.seeds[index]].save(epoch, states[index], ensemble.seeds)
         for index in indices:
-            self._writers[ensemble.seeds[index]].keep(epoch)
+            self._writers[ensemble.seeds[index]].remove_other_checkpoints(epoch)
         return states
 
 
 def _load(batch: list[Progress]) -> States | None:
-    """The seeds' states; None if they start."""
+    """The states of the seeds at their checkpoints; None for a fresh start."""
     checkpoints = [progress.checkpoint for progress in batch if progress.checkpoint is not None]
     if len(checkpoints) < len(batch) or checkpoints[0].epoch == 0:
         return None
@@ -135,7 +135,7 @@ def _spectra(run: Run, device: torch.device) -> Spectra:
 
 def _arithmetic(run: Run, device: torch.device) -> dict[str, str]:
     """The precision of the polar factor, for the environment."""
-    chain = settled(run.method.transform, device, getattr(torch, run.experiment.training.precision))
+    chain = resolved(run.method.transform, device, getattr(torch, run.experiment.training.precision))
     modes = [link.precision for link in chain if isinstance(link, PolarSettings)]
     return {"polar": ", ".join(dict.fromkeys(modes))} if modes else {}
 
@@ -171,7 +171,10 @@ def sweep(
     stop: Stop | None = None,
     listener: Listener | None = None,
 ) -> list[Progress]:
-    """Trains the seeds of one method until each is done; returns the progress of each, in the order given."""
+    """Trains the seeds of one method as a batch until each is done; returns the progress of each, in the order given.
+
+    It is a sweep over seeds, not over hyper-parameters. Stored seeds are not trained again, unfinished ones resume.
+    """
     stop = stop or Stop.of(experiment, method)
     listener = listener or Silent()
     runs = {seed: Run(experiment, method, seed) for seed in seeds}
@@ -190,7 +193,7 @@ def sweep(
             batches = _batches([known[seed] for seed in writers if not known[seed].done(stop)])
             while batches:
                 batch = batches.pop(0)
-                if not _fits(batch, trainer, listener):
+                if not _train_within_memory(batch, trainer, listener):
                     again = _look_up({each.run.seed: each.run for each in batch}, store, stop)
                     known |= again
                     batches = _halves([each for each in again.values() if not each.done(stop)]) + batches
@@ -200,10 +203,10 @@ def sweep(
     return [known[seed] for seed in seeds]
 
 
-def all_stored(experiment: Experiment, method: str, seeds: Sequence[int], stop: Stop, store: Store) -> bool:
-    """Whether a sweep would have nothing to train."""
-    runs = {seed: Run(experiment, method, seed) for seed in seeds}
-    return all(progress.done(stop) for progress in _look_up(runs, store, stop).values())
+def read_progress(experiment: Experiment, method: str, seeds: Sequence[int], store: Store, *, stop: Stop) -> list[Progress]:
+    """The stored progress of each seed, in the order given. Trains nothing."""
+    known = _look_up({seed: Run(experiment, method, seed) for seed in seeds}, store, stop)
+    return [known[seed] for seed in seeds]
 
 
 def try_step(experiment: Experiment, method: str, seed: int) -> None:
@@ -244,8 +247,8 @@ def _look_up(runs: dict[int, Run], store: Store, stop: Stop) -> dict[int, Progre
     return known
 
 
-def _fits(batch: list[Progress], trainer: Trainer, listener: Listener) -> bool:
-    """Trains the batch to its end; False if the GPU's memory is too small for so many seeds."""
+def _train_within_memory(batch: list[Progress], trainer: Trainer, listener: Listener) -> bool:
+    """Trains the batch to its end. Returns False if the GPU's memory was too small for so many seeds."""
     try:
         trainer.train(batch)
         return True
@@ -279,9 +282,9 @@ def _halves(batch: list[Progress]) -> list[list[Progress]]:
 
 
 def _batches(waiting: list[Progress]) -> list[list[Progress]]:
-    """The seeds that train together: those of one batch before that are at the same epoch, and all that start."""
+    """Seeds that train as one batch: those at the same epoch that were one batch before, and all that start fresh."""
     batches: dict[tuple[int, tuple[int, ...]], list[Progress]] = {}
     for progress in waiting:
-        past = progress.checkpoint.batch if progress.checkpoint and progress.next_epoch else ()
-        batches.setdefault((progress.next_epoch, past), []).append(progress)
+        previous = progress.checkpoint.batch if progress.checkpoint and progress.next_epoch else ()
+        batches.setdefault((progress.next_epoch, previous), []).append(progress)
     return list(batches.values())

@@ -29,7 +29,6 @@ from egalitarian.lab.theory.error import (
 )
 from egalitarian.lab.theory.problem import Quadratic, ShiftedProblem, egd, gd, polar_by_steps, start_at
 from egalitarian.lab.theory.settings import ClaimSettings
-from egalitarian.lab.theory.theorem import cosine, cosine_as_printed, gd_path, late_error, plateau, spread_of_solution
 
 
 def theorem_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
@@ -61,9 +60,9 @@ def _theorem_cell(
 ) -> Iterator[ToyClaim]:
     """Four steps: at the start, after one step, and 0.3 and 1 slow time constants after the plateau."""
     start, slow = start_at(zeta, angle), 1 / (problem.eta * problem.eps)
-    end = plateau(problem, start)
+    end = theorem.plateau(problem, start)
     steps = np.array([0.0, 1.0, end + round(0.3 * slow), end + round(slow)])
-    path = gd_path(problem, start, steps)
+    path = theorem.gd_path(problem, start, steps)
     printed = error_on_test_one_sided(path, problem.eps, problem.theta)
     true = error_on_test(path, problem.eps, problem.theta)
     mean, spread = counted(simulated_errors(trained, tests, problem.rate, start, steps), settings.test_points)
@@ -106,7 +105,7 @@ def constant_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
         return float(np.mean((x @ at - labels(x)) ** 2))
 
     gradient = np.array([(loss(w + h * e) - loss(w - h * e)) / (2 * h) for e in np.eye(2)])
-    ratio = float(np.linalg.norm(gradient) / np.linalg.norm(sample.gradient(w)))
+    ratio = float(np.linalg.norm(gradient) / np.linalg.norm(sample.half_gradient(w)))
     claim = "GD on (1/n)|Xw-Y|² steps by eta Xᵀ(Xw-Y)/n"
     yield ToyClaim("step", "Section 3, recursion", claim, "factor", 1.0, 2.0, ratio, 0.0, settings.sigmas, slack=1e-6)
 
@@ -116,11 +115,11 @@ def cosine_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
     for i, eps in enumerate(settings.eps):
         problem = ShiftedProblem(eps, settings.theta[0], settings.s[-1], settings.eta)
         start = start_at(settings.zeta[-1])
-        end = plateau(problem, start)
-        w = gd_path(problem, start, [end])
+        end = theorem.plateau(problem, start)
+        w = theorem.gd_path(problem, start, [end])
         values = [_correlation(w[0], eps, [settings.seed, 5, i, seed]) for seed in range(settings.seeds)]
         mean, error = estimate(values)
-        printed, true = float(cosine_as_printed(w)[0]), float(cosine(w, eps)[0])
+        printed, true = float(theorem.cosine_as_printed(w)[0]), float(theorem.cosine(w, eps)[0])
         where, setting = "Section 3, display before Theorem 1", f"eps={eps:g} k={end:.0f}"
         yield ToyClaim("r_k", where, "r_k = mu_k/nu_k", setting, printed, true, mean, error, settings.sigmas)
         gap = [_crossing(problem, start, [settings.seed, 6, i, seed], settings) for seed in range(settings.seeds)]
@@ -138,7 +137,7 @@ def _crossing(problem: ShiftedProblem, start: Array, key: list[int], settings: C
     """+1 if r_k rises as a simulated plateau ends, -1 if it falls."""
     sample = Quadratic.of_sample(*problem.train(settings.samples, np.random.default_rng(key)))
     end = plateau_length(lambda k: gd(sample, problem.rate, start, k), problem.theta)
-    before, after = cosine(gd(sample, problem.rate, start, [end - 1, end]), problem.eps)
+    before, after = theorem.cosine(gd(sample, problem.rate, start, [end - 1, end]), problem.eps)
     return float(np.sign(after - before))
 
 
@@ -148,8 +147,8 @@ def training_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
     for (i, eps), zeta in itertools.product(enumerate(settings.eps), settings.zeta):
         problem = ShiftedProblem(eps, settings.theta[0], settings.s[-1], settings.eta)
         start = start_at(zeta)
-        half = plateau(problem, start) // 2
-        w = gd_path(problem, start, [half])
+        half = theorem.plateau(problem, start) // 2
+        w = theorem.gd_path(problem, start, [half])
         draws = [
             folded_by_rejection(
                 settings.test_points * 10, eps, problem.s, np.random.default_rng([settings.seed, 7, i, seed])
@@ -174,9 +173,9 @@ def finite_sample_rows(settings: ClaimSettings) -> Iterator[ToyClaim]:
         found = np.stack([one.solution for one in trained])
         spreads.append(found[:, 1].std(ddof=1))
         mean, error = estimate(error_on_test(found, eps, theta))
-        late, setting = late_error(problem, settings.samples), f"eps={eps:g} n={settings.samples}"
+        late, setting = theorem.late_error(problem, settings.samples), f"eps={eps:g} n={settings.samples}"
         # the corrected value is first-order in the spread: its own error is of that order, squared
-        slack = late * spread_of_solution(problem, settings.samples)
+        slack = late * theorem.spread_of_solution(problem, settings.samples)
         claim = "E(w(k)) -> 0 for large n, at every k"
         yield ToyClaim("late error", "Theorem 1", claim, setting, 0.0, late, mean, error, settings.sigmas, slack)
     x, y = np.log(1 / np.array(settings.eps)), np.log(np.array(spreads))

@@ -1,4 +1,4 @@
-"""The arrays of the figures: theory and simulation at the same steps, over seeds."""
+"""The arrays of the figures: test error by step, and the length of the plateau. Theory is exact, simulation over seeds."""
 
 from __future__ import annotations
 
@@ -55,11 +55,13 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """Plateau length against x: simulation (seeds, X), theory (X,) and the paper's formula (X,)."""
+class PlateauCurve:
+    """Length of the plateau against x: simulation (seeds, X), theory (X,) and the paper's formula (X,)."""
 
     name: str
+    """GD, EGD, or appendix."""
     x: Array
+    """1/eps, or zeta."""
     simulated: Array
     theory: Array
     printed: Array | None = None
@@ -67,10 +69,10 @@ class Sweep:
 
 def clouds(settings: CloudSettings) -> tuple[Cloud, Cloud]:
     """The cloud of Section 3 and that of the appendix."""
-    rng, small = np.random.default_rng(settings.seed), 1e-3  # no step is taken
+    rng, unused = np.random.default_rng(settings.seed), 1e-3  # a problem needs eta, a cloud does not
     problems = (
-        ShiftedProblem(settings.eps, settings.theta, settings.s, small),
-        EqualProblem(settings.eps, settings.theta, small),
+        ShiftedProblem(settings.eps, settings.theta, settings.s, unused),
+        EqualProblem(settings.eps, settings.theta, unused),
     )
     drawn = [(one, one.train(settings.points, rng)[0], one.test(settings.points, rng)[0]) for one in problems]
     first, second = (Cloud(*each) for each in drawn)
@@ -137,19 +139,19 @@ def equal_curves(settings: EqualCurveSettings, eps: float) -> list[Curve]:
     return curves
 
 
-def plateaus_over_eps(settings: PlateauSettings) -> list[Sweep]:
-    """k_* of GD and EGD (Section 3) and of GD in the appendix, from one start, against 1/eps."""
+def plateaus_over_eps(settings: PlateauSettings) -> list[PlateauCurve]:
+    """Plateau length k_* from one start, against 1/eps: GD and EGD of Section 3, and GD of the appendix."""
     cells = [(eps, settings.fixed_zeta) for eps in settings.eps]
-    return _sweeps(settings, cells, 1 / np.array(settings.eps))
+    return _plateaus(settings, cells, 1 / np.array(settings.eps))
 
 
-def plateaus_over_zeta(settings: PlateauSettings) -> list[Sweep]:
+def plateaus_over_zeta(settings: PlateauSettings) -> list[PlateauCurve]:
     """The same at one eps, against |w(0)|."""
     cells = [(settings.fixed_eps, zeta) for zeta in settings.zeta]
-    return _sweeps(settings, cells, np.array(settings.zeta))
+    return _plateaus(settings, cells, np.array(settings.zeta))
 
 
-def _sweeps(settings: PlateauSettings, cells: list[tuple[float, float]], x: Array) -> list[Sweep]:
+def _plateaus(settings: PlateauSettings, cells: list[tuple[float, float]], x: Array) -> list[PlateauCurve]:
     found: dict[str, list[tuple[Array, float, float]]] = {"GD": [], "EGD": [], "appendix": []}
     drawn: dict[float, tuple[list[Quadratic], list[Quadratic]]] = {}
     for eps, zeta in cells:
@@ -158,24 +160,25 @@ def _sweeps(settings: PlateauSettings, cells: list[tuple[float, float]], x: Arra
         equals = EqualProblem(eps, settings.theta, settings.eta)
         if eps not in drawn:
             drawn[eps] = (_trained(shifted, settings, 0), _trained(equals, settings, 1))
-        large = theorem.plateau_large_as_printed(shifted, start)
+        printed = theorem.plateau_large_as_printed(shifted, start)
         lengths = simulated_plateaus(drawn[eps][0], gd, shifted, start)
-        found["GD"].append((lengths, theorem.plateau(shifted, start), large))
+        found["GD"].append((lengths, theorem.plateau(shifted, start), printed))
         lengths = simulated_plateaus(drawn[eps][0], egd, shifted, start)
         found["EGD"].append((lengths, theorem.plateau_egd(shifted, start), math.nan))
-        boxed = equal.plateau_as_printed(equals, start, equals.moments)
+        printed = equal.plateau_as_printed(equals, start, equals.moments)
         lengths = simulated_plateaus(drawn[eps][1], gd, equals, start)
-        found["appendix"].append((lengths, equal.plateau(equals, start), boxed))
-    return [_sweep(name, x, rows) for name, rows in found.items()]
+        found["appendix"].append((lengths, equal.plateau(equals, start), printed))
+    return [_plateau_curve(name, x, rows) for name, rows in found.items()]
 
 
 def _trained(problem: Problem, settings: PlateauSettings, which: int) -> list[Quadratic]:
     return quadratics(problem, settings.samples, settings.seeds, (settings.seed, round(1 / problem.eps), which))
 
 
-def _sweep(name: str, x: Array, rows: list[tuple[Array, float, float]]) -> Sweep:
+def _plateau_curve(name: str, x: Array, rows: list[tuple[Array, float, float]]) -> PlateauCurve:
     simulated, theory, printed = zip(*rows, strict=True)
     lengths = np.array(printed)
-    # a printed length below one step is no plateau: nothing to draw on a logarithmic axis
+    # a printed length below one step is no plateau, and a logarithmic axis cannot show it
     shown = np.where(lengths > 1, lengths, np.nan)
-    return Sweep(name, x, np.stack(simulated, axis=1), np.array(theory), None if np.isnan(shown).all() else shown)
+    as_printed = None if np.isnan(shown).all() else shown
+    return PlateauCurve(name, x, np.stack(simulated, axis=1), np.array(theory), as_printed)

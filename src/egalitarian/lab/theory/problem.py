@@ -1,7 +1,8 @@
 """The two toy problems as frozen values, and w(k) for gradient descent and for EGD on (1/n)|X w - Y|², exactly.
 
 In Section 3 training and test distributions differ, in the appendix they are equal. Both methods run on a sample, or on the
-population by its moments. Each closed form has a slow twin `_by_steps` that iterates the recursion.
+population by its moments. EGD here is the modified scheme of Section 3, a damped Newton step; `polar_by_steps` is the EGD
+of Section 4. Each closed form has a slow reference version `_by_steps` that iterates the recursion.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from egalitarian.lab.theory.distributions import (
 )
 
 LARGEST_MARGIN = 30.0
-"""Above it, Q(s) nears the smallest double, and the sampler would have no points left."""
+"""Above it, P(z1 > s) nears the smallest double, and the sampler would have no points left."""
 
 
 def check_open(what: str, value: float, low: float, high: float, rule: str, remedy: str) -> None:
@@ -57,8 +58,8 @@ class Quadratic:
         solved: Array = np.linalg.solve(self.sigma, self.c).astype(np.float64)
         return solved
 
-    def gradient(self, w: Array) -> Array:
-        """Sigma w - c: *half* the gradient of the loss. Section 3 steps with eta of this, the appendix with 2 eta."""
+    def half_gradient(self, w: Array) -> Array:
+        """Sigma w - c: half the gradient of the loss. Section 3 multiplies this by eta, the appendix by 2 eta."""
         return self.sigma @ w - self.c
 
 
@@ -84,19 +85,21 @@ class ShiftedProblem:
 
     def __post_init__(self) -> None:
         check_eps(self.eps)
-        right = "a larger angle has no slow test direction"
-        check_open("theta", self.theta, 0.0, math.pi / 2, "in (0, pi/2), in radians", right)
-        top = math.nextafter(LARGEST_MARGIN, math.inf)
-        check_open("s", self.s, -5e-324, top, f"in [0, {LARGEST_MARGIN:g}]", "it is half the margin of the training data")
+        remedy = "a larger angle has no slow test direction"
+        check_open("theta", self.theta, 0.0, math.pi / 2, "in (0, pi/2), in radians", remedy)
+        low, high = math.nextafter(0.0, -1.0), math.nextafter(LARGEST_MARGIN, math.inf)  # both ends are allowed
+        check_open("s", self.s, low, high, f"in [0, {LARGEST_MARGIN:g}]", "it is half the margin of the training data")
         most = min(1.0, 2 / self.m2)
         check_open("eta", self.eta, 0.0, most, f"in (0, {most:.4g}) for s = {self.s:g}", "lower it, or GD diverges")
 
     @property
     def m1(self) -> float:
+        """The mean of |x1| over the training distribution."""
         return folded_first(self.s)
 
     @property
     def m2(self) -> float:
+        """The mean of x1² over the training distribution."""
         return folded_second(self.s)
 
     @property
@@ -133,7 +136,7 @@ class EqualProblem:
 
     Args:
         eps: variance of the slow feature, in (0, 1].
-        theta: angle of v with e_1, in (0, pi); the paper also allows 0 and pi, where the event has no mass or all of it.
+        theta: angle of v with e_1, in (0, pi); the paper also allows 0 and pi, where the condition is never or always true.
         eta: step size, in (0, 1/lambda_max). The recursion steps with 2 eta.
     """
 
@@ -193,30 +196,33 @@ def gd_by_steps(quadratic: Quadratic, rate: float, start: ArrayLike, count: int)
     """w(k) = w(k-1) - rate (Sigma w(k-1) - c) for k = 0..count: the recursion itself."""
     w = [np.asarray(start, dtype=np.float64)]
     for _ in range(count):
-        w.append(w[-1] - rate * quadratic.gradient(w[-1]))
+        w.append(w[-1] - rate * quadratic.half_gradient(w[-1]))
     return np.stack(w)
 
 
 def egd(quadratic: Quadratic, rate: float, start: ArrayLike, steps: ArrayLike) -> Array:
-    """w(k) = a^k w(0) + (1 - a^k) w_ols with a = 1 - rate: Section 3's modified scheme."""
+    """w(k) = a^k w(0) + (1 - a^k) w_ols with a = 1 - rate: EGD in Section 3, a damped Newton step.
+
+    The paper calls it a modified scheme. It multiplies the gradient by Sigma⁻¹, and is not the polar factor of Section 4.
+    """
     shrink = np.power(1.0 - rate, np.asarray(steps, dtype=np.float64))[:, None]
     moved: Array = shrink * np.asarray(start, dtype=np.float64) + (1.0 - shrink) * quadratic.solution
     return moved
 
 
 def egd_by_steps(quadratic: Quadratic, rate: float, start: ArrayLike, count: int) -> Array:
-    """w(k) = w(k-1) - rate Sigma⁻¹ (Sigma w(k-1) - c) for k = 0..count: a damped Newton step."""
+    """w(k) = w(k-1) - rate Sigma⁻¹ (Sigma w(k-1) - c) for k = 0..count: the recursion of `egd`."""
     w = [np.asarray(start, dtype=np.float64)]
     for _ in range(count):
-        w.append(w[-1] - rate * np.linalg.solve(quadratic.sigma, quadratic.gradient(w[-1])))
+        w.append(w[-1] - rate * np.linalg.solve(quadratic.sigma, quadratic.half_gradient(w[-1])))
     return np.stack(w)
 
 
 def polar_by_steps(quadratic: Quadratic, rate: float, start: ArrayLike, count: int) -> Array:
-    """w(k) = w(k-1) - rate g/|g|, k = 0..count: EGD as Section 4 *defines* it, on this model's one-row gradient.
+    """w(k) = w(k-1) - rate g/|g|, k = 0..count: EGD as Section 4 defines it, on this model's one-row gradient.
 
-    The polar factor of a 1 x 2 matrix g is g/|g|. This is not the scheme of Section 3, which inverts Sigma; where the
-    gradient is zero, so is the step.
+    The polar factor of a 1 x 2 matrix g is g/|g|. Section 3 has another scheme, `egd`. Where the gradient is zero, so is
+    the step.
     """
     (s11, s12), (_, s22) = quadratic.sigma.tolist()
     c1, c2 = quadratic.c.tolist()

@@ -18,7 +18,7 @@ from egalitarian.lab.training.stepper import Stepper
 
 T = TypeVar("T")
 Spectra = Literal["epochs", "snapshots"]
-"""When the gradient's singular values are computed: at every epoch, or ten times a decade."""
+"""When the gradient's singular values are computed: at every epoch, or at ten epochs per factor of ten."""
 
 
 class Meter(Protocol):
@@ -27,35 +27,35 @@ class Meter(Protocol):
     splits_time: bool
     """Whether training and measuring are timed separately, which synchronises the device between them."""
 
-    def reads_gradient(self, epoch: int) -> bool:
-        """Whether `read_gradient` is to be called in this epoch."""
+    def wants_gradient(self, epoch: int) -> bool:
+        """Whether `take_gradient` is to be called in this epoch."""
 
-    def read_gradient(self, gradient: Tensor) -> None:
+    def take_gradient(self, gradient: Tensor) -> None:
         """The target's gradient at the first step of the epoch, (seeds, out, in)."""
 
-    def read(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
+    def measure(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
         """A list of records for each seed, and the accuracies that decide about the switch-off, (seeds,)."""
 
 
 class FullMeter:
-    """Losses, accuracies, norms, spectra, and snapshots ten times a decade."""
+    """Losses, accuracies, norms, spectra, and snapshots at ten epochs per factor of ten."""
 
     splits_time = True
 
     def __init__(self, ensemble: Ensemble, stepper: Stepper, spectra: Spectra = "epochs") -> None:
         self._ensemble, self._stepper, self._spectra = ensemble, stepper, spectra
         self._sketch = Sketch(ensemble.parameters)
-        self._measure = _fast(self._measures, ensemble)
+        self._measures = _captured_on_gpu(self._compute_measures, ensemble)
         self._values: Tensor | None = None
 
-    def reads_gradient(self, epoch: int) -> bool:
+    def wants_gradient(self, epoch: int) -> bool:
         return self._spectra == "epochs" or is_snapshot(epoch)
 
-    def read_gradient(self, gradient: Tensor) -> None:
+    def take_gradient(self, gradient: Tensor) -> None:
         self._values = singular_values(gradient)
 
-    def read(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
-        measured, values = self._measure(), self._values
+    def measure(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
+        measured, values = self._measures(), self._values
         if values is not None:
             measured = {**measured, **spectral_measures(values)}
         table = torch.stack([value.double() for value in measured.values()]).cpu()  # one transfer
@@ -69,7 +69,7 @@ class FullMeter:
         decides = "validation_accuracy" if "validation_accuracy" in measured else "test_accuracy"
         return records, table[list(measured).index(decides)]
 
-    def _measures(self) -> dict[str, Tensor]:
+    def _compute_measures(self) -> dict[str, Tensor]:
         """Every measure that needs no spectrum, by name, one number per seed."""
         ensemble = self._ensemble
         train_loss, train_accuracy = ensemble.learnt()
@@ -89,24 +89,25 @@ class AccuracyMeter:
     def __init__(self, ensemble: Ensemble) -> None:
         parts = [part for part in (ensemble.test, ensemble.validation) if part is not None]
 
-        def measure() -> Tensor:
+        def compute() -> Tensor:
             found = [evaluate(ensemble.forward, ensemble.loss, *part)[1] for part in parts]
             return found[0][None] if len(found) == 1 else torch.stack(found)
 
-        self._measure = _fast(measure, ensemble)
+        self._accuracies = _captured_on_gpu(compute, ensemble)
 
-    def reads_gradient(self, epoch: int) -> bool:
+    def wants_gradient(self, epoch: int) -> bool:
         return False
 
-    def read_gradient(self, gradient: Tensor) -> None: ...
+    def take_gradient(self, gradient: Tensor) -> None: ...
 
-    def read(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
-        accuracies = self._measure().cpu()
+    def measure(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
+        accuracies = self._accuracies().cpu()
         return [[{"epoch": epoch, "test_accuracy": accuracy}] for accuracy in accuracies[0].tolist()], accuracies[-1]
 
 
-def _fast(measure: Callable[[], T], ensemble: Ensemble) -> Callable[[], T]:
-    return captured(measure) if ensemble.device.type == "cuda" else measure
+def _captured_on_gpu(compute: Callable[[], T], ensemble: Ensemble) -> Callable[[], T]:
+    """The function as a CUDA graph if the ensemble is on a GPU."""
+    return captured(compute) if ensemble.device.type == "cuda" else compute
 
 
 def _add_snapshots(records: list[list[Record]], epoch: int, values: Tensor, sketches: Tensor) -> None:
@@ -134,7 +135,8 @@ def train(
 ) -> Iterator[Epoch]:
     """Trains all seeds as one batch, epoch by epoch, without end: the caller decides when to stop.
 
-    `meter` is what is measured, by default everything; `make_steps` is how a training step runs.
+    `first` is the number of the first epoch: above 0 when a run resumes, since an epoch's number decides its batches.
+    `meter` is what is measured, by default everything. `make_steps` is how a training step runs.
     """
     steps = make_steps(ensemble, stepper)
     meter = meter or FullMeter(ensemble, stepper)
@@ -144,13 +146,13 @@ def train(
         ensemble.begin(epoch)
         for index, chosen in enumerate(choices):
             steps.gradients(chosen)
-            if index == 0 and meter.reads_gradient(epoch):
+            if index == 0 and meter.wants_gradient(epoch):
                 with clock.measuring():
-                    meter.read_gradient(stepper.gradient)
+                    meter.take_gradient(stepper.gradient)
             steps.update()
         choices = ensemble.choices(epoch + 1)  # while a GPU is still busy
         with clock.measuring():
-            records, accuracy = meter.read(epoch)
+            records, accuracy = meter.measure(epoch)
         stepper.observe(accuracy)
         yield Epoch(epoch, records, *clock.stop())
 

@@ -120,7 +120,7 @@ class Stepper:
 
     def _attach(self, method: Method) -> eg.Attachment:
         target = self._plan.taken[0].parameter
-        links = settled(method.transform, target.device, target.dtype)
+        links = resolved(method.transform, target.device, target.dtype)
         chain = [TRANSFORMS[type(link)](**_fields(link)) for link in links]
         until = None if method.until is None else eg.Until(method.until)
         targets = {entry.name for entry in self._plan.taken}
@@ -162,7 +162,7 @@ class Stepper:
         }
 
 
-def settled(chain: Sequence[TransformSettings], device: torch.device, dtype: torch.dtype) -> list[TransformSettings]:
+def resolved(chain: Sequence[TransformSettings], device: torch.device, dtype: torch.dtype) -> list[TransformSettings]:
     """The chain with 'auto' replaced by the precision that it means on this device."""
     best = "fast" if device.type == "cuda" and dtype == torch.float32 else "exact"
     free = [isinstance(link, config.PolarSettings) and link.precision == "auto" for link in chain]

@@ -13,7 +13,7 @@ import torch
 
 from egalitarian.lab.config import load
 from egalitarian.lab.executors import TIME_OVER, Lines
-from egalitarian.lab.runs import Store, environment, use_process
+from egalitarian.lab.runs import Store, configure_process, environment
 from egalitarian.lab.tuning.plan import Family, chosen, load_plan, shrunk
 from egalitarian.lab.tuning.points import Grid
 from egalitarian.lab.tuning.results import Results, locked
@@ -119,7 +119,7 @@ class TuneRequest:
 
     def carry_out(self, lines: Lines) -> int:
         deadline = deadline_after(self.minutes)
-        use_process(self.threads, self.data)
+        configure_process(self.threads, self.data)
         (planned,) = chosen(load_plan(self.plan), self.family)
         family = shrunk(planned, self.size, self.quick)
         job = Job([family], (self.method,), self.changes, self.runs, self.out, torch.device(self.device), self.quick)

@@ -74,12 +74,12 @@ class Grid:
     def _scaled(self, axis: Axis, number: float) -> Iterator[tuple[str, float]]:
         yield axis.key, number
         for key in axis.scales:
-            own: Any = self.untuned
+            untuned: Any = self.untuned
             for part in key.split("."):
-                own = getattr(own, part, None)
-            if not isinstance(own, float):
+                untuned = getattr(untuned, part, None)
+            if not isinstance(untuned, float):
                 raise SpecError(f"scales must name numbers that the method has, got {key!r}; for example optim.lr")
-            yield key, float(f"{own * number / axis.centre:.3g}")
+            yield key, float(f"{untuned * number / axis.centre:.3g}")
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,9 @@ class Point:
     def to_json(self) -> dict[str, Any]:
         median = None if math.isinf(self.median) else self.median
         scores = {"median": median, "accuracy": self.accuracy, "mean_train_accuracy": self.mean_train_accuracy}
-        settings = {"place": list(self.position), "lr": self.lr, "decay": self.decay, "budget": self.budget}
-        return {**settings, **scores, "seeds": [seed.to_json() for seed in self.seeds]}
+        position = {"place": list(self.position)}  # the key in the files of all versions
+        settings = {"lr": self.lr, "decay": self.decay, "budget": self.budget}
+        return {**position, **settings, **scores, "seeds": [seed.to_json() for seed in self.seeds]}
 
 
 class Known:

@@ -134,7 +134,7 @@ def prepare(grids: Sequence[Grid]) -> None:
     for grid in grids:
         _refuse_tuned(grid)
         experiment = grid.experiment(*grid.settings(CENTRE), validation=True)
-        if grid.family.score == "train-accuracy" and experiment.measure.waits:
+        if grid.family.score == "train-accuracy" and experiment.measure.has_threshold:
             threshold = f"{experiment.measure.threshold:g} in {experiment.name}"
             raise SpecError(
                 f"score must be 'epochs' where a threshold ends a run, got 'train-accuracy' and {threshold}: "
@@ -202,8 +202,9 @@ def _entry(grid: Grid, search: Search, fresh: Sequence[SeedResult], environment:
 def _best(grid: Grid, point: Point) -> dict[str, Any]:
     """The chosen point; `changes` are what `--set` takes to train it."""
     changes = [f"{key}={value!r}" for key, value in grid.values(point.lr, point.decay).items()]
-    settings = {"place": list(point.position), "lr": point.lr, "decay": point.decay, "budget": grid.untuned.epochs}
-    return {**settings, "passes": not math.isinf(point.median), "changes": changes}
+    position = {"place": list(point.position)}  # the key in the files of all versions
+    settings = {"lr": point.lr, "decay": point.decay, "budget": grid.untuned.epochs}
+    return {**position, **settings, "passes": not math.isinf(point.median), "changes": changes}
 
 
 def _ranges(grid: Grid, window: Window) -> dict[str, list[float]]:

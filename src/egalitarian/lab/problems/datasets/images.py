@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10 as uint8 tensors, read from their official files.
+"""MNIST and CIFAR-10: their official files fetched and unpacked, and read as uint8 tensors.
 
 MNIST's IDX files begin with a magic number and the size of every axis, four bytes each, big-endian. A file of CIFAR-10 has
 10000 rows, each a class followed by the red, green and blue planes.
@@ -37,8 +37,34 @@ from egalitarian.lab.problems.datasets.files import (
 )
 
 LOCK = ".fetching"
+"""The lock file of a folder."""
 BLOCK = 1 << 20
 """Bytes unpacked at a time."""
+CLASSES = 10
+UNSIGNED_BYTES = 0x0800
+"""The magic number of an IDX array of bytes, less its number of axes."""
+SIDE = 28
+"""Height and width of MNIST's images."""
+SHAPE = (3, 32, 32)
+"""Channels, height and width of CIFAR-10's images."""
+ROW = 1 + math.prod(SHAPE)
+"""Bytes of an image of CIFAR-10, with its class."""
+BATCHES = 5
+"""Training files of CIFAR-10."""
+
+
+class Images(NamedTuple):
+    """uint8 pixels (images, ..., height, width), and a uint8 class (images,) of each."""
+
+    pixels: Tensor
+    labels: Tensor
+
+
+class Mnist(NamedTuple):
+    """Pixels are (images, 28, 28)."""
+
+    train: Images
+    test: Images
 
 
 def fetch(dataset: Dataset, folder: Path, listener: FetchListener | None = None, patience: Patience | None = None) -> None:
@@ -134,9 +160,9 @@ def _write_file(folder: Path, file: DataFile, stream: IO[bytes], listener: Fetch
         raise
     with writing(path):
         if check_file(folder, file).state == "corrupt":
-            aside = _free_name(path)
-            path.rename(aside)
-            listener.note(f"{path} was corrupt; it is now {aside.name}")
+            renamed = _free_name(path)
+            path.rename(renamed)
+            listener.note(f"{path} was corrupt; it is now {renamed.name}")
         draft.rename(path)
     listener.note(f"{path}: written and checked")
 
@@ -159,36 +185,11 @@ def _copy(stream: IO[bytes], draft: Path, size: int) -> str:
 
 def _free_name(path: Path) -> Path:
     """`<name>.corrupt`, or the first of `<name>.corrupt-2`, ... that does not exist."""
-    aside, number = path.with_name(f"{path.name}.corrupt"), 1
-    while os.path.lexists(aside):
+    renamed, number = path.with_name(f"{path.name}.corrupt"), 1
+    while os.path.lexists(renamed):
         number += 1
-        aside = path.with_name(f"{path.name}.corrupt-{number}")
-    return aside
-
-
-CLASSES = 10
-UNSIGNED_BYTES = 0x0800
-"""The magic number of an IDX array of bytes, less its number of axes."""
-SIDE = 28
-"""Height and width of MNIST's images."""
-SHAPE = (3, 32, 32)
-"""Of CIFAR-10's images."""
-ROW = 1 + math.prod(SHAPE)
-BATCHES = 5
-
-
-class Images(NamedTuple):
-    """uint8 pixels (images, ..., height, width), and a uint8 class (images,) of each."""
-
-    pixels: Tensor
-    labels: Tensor
-
-
-class Mnist(NamedTuple):
-    """Pixels are (images, 28, 28)."""
-
-    train: Images
-    test: Images
+        renamed = path.with_name(f"{path.name}.corrupt-{number}")
+    return renamed
 
 
 def mnist(folder: Path, dataset: Dataset = MNIST) -> Mnist:

@@ -26,8 +26,10 @@ from egalitarian.lab.report.figures.style import (
     titles_of,
 )
 
-MANY = 8
+MANY_METHODS = 8
 """Methods in a panel, beyond which training accuracy is left out if there is no threshold."""
+LETTERS = 16
+"""How many letters of a vertical label fit into a panel's height."""
 CURVES = (
     "Test accuracy is solid, training accuracy dashed; with many methods only test accuracy is drawn. Lines are medians "
     "over seeds, bands the middle half of the seeds. A seed stops soon after it passes the threshold (dotted) and keeps "
@@ -40,6 +42,11 @@ LEARNING = (
     "seed stops soon after it passes the threshold (dotted) and keeps its last accuracy from then on. A line ends when "
     "half of the seeds have stopped. From there on a thin line is the test of one full-length run, where there is one. "
     "The mark is the median of the steps at which seeds pass. The baseline with the other methods' weight decay is ours."
+)
+SHUFFLES = (
+    "Training accuracy by epoch, on the labels of that epoch. Lines are medians over seeds, bands the middle half of the "
+    "seeds. All labels are shuffled before the epochs with a dotted line. Each column is one "
+    "optimizer, with and without EGD."
 )
 
 
@@ -75,30 +82,30 @@ def _training_line() -> Line2D:
 
 def _with_training(experiment: Experiment, shown: Sequence[str]) -> bool:
     """Whether to draw training accuracy. Without a threshold it would hide the final accuracies of many methods."""
-    return experiment.measure.waits or len(shown) <= MANY
+    return experiment.measure.has_threshold or len(shown) <= MANY_METHODS
 
 
 def _curves_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
     shown = gathered.methods_run(experiment.name, methods)
     threshold = experiment.measure.threshold
-    if experiment.measure.waits:
+    if experiment.measure.has_threshold:
         axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
     for method in shown:
-        own = look(method, methods)
+        drawn = look(method, methods)
         if _with_training(experiment, shown):
             training = band(gathered, experiment.name, method, "train_accuracy", hold=True)
-            draw_band(axis, training, own.colour, edges=False, linewidth=0.8, linestyle="--")
+            draw_band(axis, training, drawn.colour, edges=False, linewidth=0.8, linestyle="--")
         test = band(gathered, experiment.name, method, "test_accuracy", hold=True)
-        draw_band(axis, test, own.colour)
+        draw_band(axis, test, drawn.colour)
         passing = estimate(gathered.of(experiment.name, method)).median
-        if not experiment.measure.waits:
-            mark(axis, test.epochs[test.known][-1:] + 1, test.middle[test.known][-1:], own)
-        elif passing is not None and not passing.sign:
-            mark(axis, passing.value + 1, threshold, own)
+        if not experiment.measure.has_threshold:
+            mark(axis, test.epochs[test.known][-1:] + 1, test.middle[test.known][-1:], drawn)
+        elif passing is not None and passing.is_exact:
+            mark(axis, passing.value + 1, threshold, drawn)  # epochs count from 0, the axis from 1
     if not shown:
         note(axis, "not run")
     axis.set(xscale="log", xlabel="epoch")
-    if experiment.measure.waits or not shown:
+    if experiment.measure.has_threshold or not shown:
         axis.set(ylim=(-0.03, 1.04))
 
 
@@ -144,18 +151,9 @@ def _mark_passing(axis: Axes, gathered: Gathered, experiment: Experiment, method
     steps, threshold = experiment.steps_per_epoch or 1, experiment.measure.threshold
     for method in gathered.methods_run(experiment.name, methods):
         passing = estimate(gathered.of(experiment.name, method), steps).median
-        if passing is not None and not passing.sign:
-            mark(axis, passing.value, threshold, look(method, methods))
+        if passing is not None and passing.is_exact:
+            mark(axis, passing.value, threshold, look(method, methods))  # steps already include the epoch that passed
     axis.axhline(threshold, color="0.5", linewidth=0.7, linestyle=":")
-
-
-LETTERS = 16
-"""How many letters of a vertical label fit into a panel's height."""
-SHUFFLES = (
-    "Training accuracy by epoch, on the labels of that epoch. Lines are medians over seeds, bands the middle half of the "
-    "seeds. All labels are shuffled before the epochs with a dotted line. Each column is one "
-    "optimizer, with and without EGD."
-)
 
 
 @styled
@@ -165,12 +163,12 @@ def draw_shuffles(gathered: Gathered, experiments: Sequence[Experiment], methods
     figure = new_figure(len(columns), 0.4 + 1.25 * len(experiments))
     axes = figure.subplots(len(experiments), len(columns), sharex="row", sharey=True, squeeze=False)
     for row, experiment in zip(axes, experiments, strict=True):
-        for axis, own in zip(row, columns, strict=True):
-            _draw_panel(axis, gathered, experiment, own)
+        for axis, column in zip(row, columns, strict=True):
+            _shuffles_panel(axis, gathered, experiment, column)
         row[0].set_ylabel(textwrap.fill(experiment.title.rpartition(", ")[2], LETTERS))
     figure.supylabel("training accuracy", fontsize="medium")
-    for axis, own in zip(axes[0], columns, strict=True):
-        axis.set_title(next(each.methods[own[0]].title for each in experiments if own[0] in each.methods))
+    for axis, (first, *_) in zip(axes[0], columns, strict=True):
+        axis.set_title(next(each.methods[first].title for each in experiments if first in each.methods))
     for axis in axes[-1]:
         axis.set_xlabel("epoch")
     pair = load_looks().pair
@@ -195,12 +193,12 @@ def by_optimizer(experiments: Sequence[Experiment], methods: Sequence[str]) -> l
     return list(columns.values())
 
 
-def _draw_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
+def _shuffles_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
     shown, pair = gathered.methods_run(experiment.name, methods), load_looks().pair
     for method in shown:
-        own = pair.transformed if experiment.method(method).transform else pair.plain
+        series = pair.transformed if experiment.method(method).transform else pair.plain
         found = band(gathered, experiment.name, method, "train_accuracy")
-        draw_band(axis, found, own.colour, thin=False, linewidth=1.1)
+        draw_band(axis, found, series.colour, thin=False, linewidth=1.1)
     for epoch in changing(experiment):
         axis.axvline(epoch + 1, color="0.5", linewidth=0.7, linestyle=":")
     if not shown:

@@ -1,4 +1,4 @@
-"""Figures of the weights: how far they go, and their path in the plane that shows most of it."""
+"""Figures of the weights: how far they go, and their path in the plane of its two main directions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,18 @@ from egalitarian.lab.report.figures.style import (
     titles_of,
 )
 
+MEASURES = {"distance": "distance from start", "weight_norm": "norm of weights"}
+"""Columns of the curves, with the labels of their axes."""
 TRAJECTORIES = (
     "How far all weights have moved from the start, in the two main directions, for one seed. Start and data are the same "
     "for every method. There are about ten points per decade of epochs; the star is the one nearest to passing the "
     "threshold. The directions come from one PCA of all paths in a panel, and each axis gives its share of the variance. "
     f"The PCA uses a count sketch of the weights with {SKETCH} buckets, which keeps inner products to about 3 %."
+)
+DISTANCES = (
+    "Euclidean norms over all parameters. Lines are medians over the seeds still in training, bands the middle half of "
+    "them. A line ends when half of the seeds have stopped, soon after passing the threshold. The mark is the median epoch "
+    "of passing. The axis counts epochs from 1."
 )
 
 
@@ -39,7 +46,7 @@ def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], met
     axes = figure.subplots(1, len(experiments), squeeze=False)[0]
     for axis, experiment in zip(axes, experiments, strict=True):
         axis.set_title(panel_title(experiment.title, len(experiments)))
-        _draw_panel(axis, gathered, experiment, methods)
+        _trajectories_panel(axis, gathered, experiment, methods)
     marks = (
         Line2D([], [], marker="o", linestyle="none", color="0.25", markersize=5, label="start"),
         Line2D([], [], marker="*", linestyle="none", color="0.25", markersize=8, label="passes the threshold"),
@@ -50,7 +57,7 @@ def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], met
     return figure
 
 
-def _draw_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
+def _trajectories_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> None:
     shown = gathered.methods_run(experiment.name, methods)
     seed = common_seed(gathered, experiment.name, shown)
     plane = None if seed is None else plane_of(gathered, experiment.name, shown, seed)
@@ -71,15 +78,6 @@ def _draw_panel(axis: Axes, gathered: Gathered, experiment: Experiment, methods:
     axis.set_aspect("equal", adjustable="datalim")
 
 
-MEASURES = {"distance": "distance from start", "weight_norm": "norm of weights"}
-"""Columns of the curves, with the labels of their axes."""
-DISTANCES = (
-    "Euclidean norms over all parameters. Lines are medians over the seeds still in training, bands the middle half of "
-    "them. A line ends when half of the seeds have stopped, soon after passing the threshold. The mark is the median epoch "
-    "of passing. The axis counts epochs from 1."
-)
-
-
 @styled
 def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
     """One column per experiment, one row per measure."""
@@ -89,7 +87,7 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
         shown = gathered.methods_run(experiment.name, methods)
         for axis, measure in zip(column, MEASURES, strict=True):
             for method in shown:
-                _draw_method(axis, gathered, experiment, method, measure, methods)
+                _draw_distance(axis, gathered, experiment, method, measure, methods)
             axis.set_xscale("log")
         column[0].set_ylim(bottom=0)
         if not shown:
@@ -105,11 +103,11 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
     return figure
 
 
-def _draw_method(
+def _draw_distance(
     axis: Axes, gathered: Gathered, experiment: Experiment, method: str, measure: str, methods: Sequence[str]
 ) -> None:
-    found, own = band(gathered, experiment.name, method, measure), look(method, methods)
-    draw_band(axis, found, own.colour)
+    found, drawn = band(gathered, experiment.name, method, measure), look(method, methods)
+    draw_band(axis, found, drawn.colour)
     passing = estimate(gathered.of(experiment.name, method)).median
-    if passing is not None and not passing.sign and found.known.any():
-        mark(axis, passing.value + 1, found.at(passing.value), own)
+    if passing is not None and passing.is_exact and found.known.any():
+        mark(axis, passing.value + 1, found.at(passing.value), drawn)  # epochs count from 0, the axis from 1

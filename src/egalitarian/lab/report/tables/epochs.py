@@ -21,14 +21,14 @@ from egalitarian.lab.report.tables.cells import (
 
 
 def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
-    """For each experiment the paper's methods, and below them ours that were run."""
+    """Epochs and time: for each experiment the paper's methods, and below them ours that were run."""
     listing = Listing.of(plan, gathered)
     claimed = any(experiment.claims for experiment in listing.experiments)
     gains = claimed or any(row.gain is not None for row in listing.rows)
-    whose = f", {contents.paper.hardware} / ours" if claimed else ""
+    hardware = f", {contents.paper.hardware} / ours" if claimed else ""
     of_paper = ("epochs, paper", "epochs, ours: median (min–max)", "passed", "gain, paper / ours")
     of_others = ("epochs: median (min–max)", "passed", *(["gain"] if gains else []))
-    cells = partial(_cells, listing.platforms) if claimed else partial(_own_cells, listing.platforms, gains)
+    cells = partial(_epochs_cells, listing.platforms) if claimed else partial(_own_cells, listing.platforms, gains)
     return Table(
         name=plan.name,
         title=plan.title,
@@ -36,8 +36,8 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
         columns=(
             "method",
             *(of_paper if claimed else of_others),
-            f"ms per epoch{whose}",
-            f"s to {listing.threshold}{whose}",
+            f"ms per epoch{hardware}",
+            f"s to {listing.threshold}{hardware}",
         ),
         blocks=listing.blocks(cells),
         notes=(
@@ -48,7 +48,7 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
             *listing.platforms.notes,
             *listing.notes(),
         ),
-        records=tuple(_record(row) for row in listing.rows),
+        records=tuple(_epochs_record(row) for row in listing.rows),
     )
 
 
@@ -59,7 +59,7 @@ def _gain_note(plan: TablePlan, listing: Listing, claimed: bool) -> str:
     return f"Gains are {baseline}'s epochs over the method's: {of}"
 
 
-def _cells(platforms: Platforms, row: MethodRow) -> tuple[str, ...]:
+def _epochs_cells(platforms: Platforms, row: MethodRow) -> tuple[str, ...]:
     claim = row.claim
     return (
         row.title,
@@ -79,7 +79,7 @@ def _own_cells(platforms: Platforms, gains: bool, row: MethodRow) -> tuple[str, 
     return row.title, str(row.reached), passed(row.reached), *(cell or NOTHING for cell in rest)
 
 
-def _record(row: MethodRow) -> dict[str, Value]:
+def _epochs_record(row: MethodRow) -> dict[str, Value]:
     claim = row.claim
     return {
         "experiment": row.experiment.name,
@@ -96,9 +96,9 @@ def _record(row: MethodRow) -> dict[str, Value]:
 
 
 def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
-    """For each experiment the paper's methods, and below them ours that were run, the fair baseline among them."""
+    """Steps, time and final accuracy: for each experiment the paper's methods, then ours, the fair baseline among them."""
     listing = Listing.of(plan, gathered)
-    whose = f"{contents.paper.hardware} / ours"
+    hardware = f"{contents.paper.hardware} / ours"
     return Table(
         name=plan.name,
         title=plan.title,
@@ -110,8 +110,8 @@ def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             "passed",
             "gain, paper / ours",
             *(["gain over the fair baseline"] if plan.fair else []),
-            f"ms per step, {whose}",
-            f"s to {listing.threshold}, {whose}",
+            f"ms per step, {hardware}",
+            f"s to {listing.threshold}, {hardware}",
             "final test accuracy in %, paper / ours",
         ),
         blocks=listing.blocks(partial(_steps_cells, plan, listing.platforms)),

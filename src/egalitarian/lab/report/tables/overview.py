@@ -28,7 +28,7 @@ from egalitarian.lab.config import (
 )
 from egalitarian.lab.report.render import Block, Table
 
-COLUMNS = {
+SETTINGS = {
     "bits": "input bits",
     "fraction": "data ratio",
     "points": "training points",
@@ -39,10 +39,20 @@ COLUMNS = {
     "batch": "batch",
 }
 """From the names of settings in CSV files to those of columns."""
+EARLY_MEASURES = {"condition": "condition number", "effective_rank": "effective rank"}
+EARLY_NOTES = (
+    "Spearman's rank correlation with the epoch at which test accuracy passes the threshold. Only runs that passed later "
+    "than the epoch of the spectrum count.",
+    "Each entry is the median over groups (smallest to largest), and how many groups are beyond chance "
+    f"(p < {CHANCE:g}, each by itself).",
+    "A group is the seeds of one method on one task, or the methods of one task, each by the medians of its seeds. It has "
+    f"{FEWEST_POINTS} members or more.",
+    "Methods differ in much else, so the last column says nothing about a cause.",
+)
 
 
 def settings_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
-    """First the experiments of the paper's table, then its others."""
+    """Table 1: first the experiments of the paper's table, then its others."""
     experiments = gathered.named_in(plan.experiments)
     printed = {experiment.name: plan.printed.get(experiment.name) for experiment in experiments}
     listed = [experiment for experiment in experiments if printed[experiment.name]]
@@ -52,11 +62,11 @@ def settings_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> T
         name=plan.name,
         title=plan.title,
         number=plan.number,
-        columns=("task", *COLUMNS.values()),
+        columns=("task", *SETTINGS.values()),
         blocks=tuple(
-            Block(heading, tuple(_cells(experiment, printed[experiment.name]) for experiment in own))
-            for heading, own in groups
-            if own
+            Block(heading, tuple(_settings_cells(experiment, printed[experiment.name]) for experiment in members))
+            for heading, members in groups
+            if members
         ),
         notes=(
             "≠: the paper prints another value, which follows. What it does not print has no mark",
@@ -64,7 +74,7 @@ def settings_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> T
             "Learning rate and weight decay are those of the first method, the paper's baseline. The next table has the "
             "others",
         ),
-        records=tuple(_record(experiment, printed[experiment.name]) for experiment in experiments),
+        records=tuple(_settings_record(experiment, printed[experiment.name]) for experiment in experiments),
     )
 
 
@@ -93,7 +103,7 @@ def _theirs(printed: Printed | None) -> Mapping[str, Value]:
     return {} if printed is None else everything(printed)
 
 
-def _cells(experiment: Experiment, printed: Printed | None) -> tuple[str, ...]:
+def _settings_cells(experiment: Experiment, printed: Printed | None) -> tuple[str, ...]:
     theirs = _theirs(printed)
     return (experiment.title, *(_cell(ours, theirs.get(key)) for key, ours in _settings(experiment).items()))
 
@@ -108,9 +118,8 @@ def _text(value: Value) -> str:
     return NOTHING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _record(experiment: Experiment, printed: Printed | None) -> dict[str, Value]:
-    theirs = _theirs(printed)
-    ours = _settings(experiment)
+def _settings_record(experiment: Experiment, printed: Printed | None) -> dict[str, Value]:
+    theirs, ours = _theirs(printed), _settings(experiment)
     return {"task": experiment.name, **ours, **{f"paper_{key}": theirs.get(key) for key in ours}}
 
 
@@ -126,8 +135,8 @@ def methods_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Ta
                 settings = _method_settings(experiment.methods[name], task_optim(experiment))
                 grouped.setdefault((whose, name, *settings), []).append(experiment.name)
     keys = ("whose", "method", "lr", "weight decay", "decay enters", "transform", "off past")
-    everyone = [experiment.name for experiment in experiments]
-    records = [{**dict(zip(keys, key, strict=True)), "on": _families(on, everyone)} for key, on in grouped.items()]
+    all_names = [experiment.name for experiment in experiments]
+    records = [{**dict(zip(keys, key, strict=True)), "on": _families(on, all_names)} for key, on in grouped.items()]
     columns = ("method", "on", "lr", "weight decay", "decay enters", "transform", "off past")
     blocks = [
         Block(heading, tuple(tuple(record[key] for key in columns) for record in records if record["whose"] == whose))
@@ -177,17 +186,17 @@ def _optimizer(optim: Optim) -> str:
     return f"{optim.optimizer}{f' momentum {optim.momentum:g}' if optim.momentum else ''}"
 
 
-def _families(names: Sequence[str], everyone: Iterable[str]) -> str:
+def _families(names: Sequence[str], all_names: Iterable[str]) -> str:
     """Names of experiments, with `addition` for addition-79, addition-97 and addition-127 together."""
-    if set(names) == set(everyone):
+    if set(names) == set(all_names):
         return "all"
     families: dict[str, list[str]] = {}
-    for name in everyone:
+    for name in all_names:
         families.setdefault(name.rpartition("-")[0] or name, []).append(name)
     short: list[str] = []
     for family, members in families.items():
-        own = [name for name in members if name in names]
-        short += [family] if own == members else own
+        listed = [name for name in members if name in names]
+        short += [family] if listed == members else listed
     return ", ".join(short)
 
 
@@ -271,22 +280,10 @@ def _gain_record(gain: AverageGain, plan: TablePlan) -> dict[str, Value]:
     }
 
 
-MEASURES = {"condition": "condition number", "effective_rank": "effective rank"}
-NOTES = (
-    "Spearman's rank correlation with the epoch at which test accuracy passes the threshold. Only runs that passed later "
-    "than the epoch of the spectrum count.",
-    "Each entry is the median over groups (smallest to largest), and how many groups are beyond chance "
-    f"(p < {CHANCE:g}, each by itself).",
-    "A group is the seeds of one method on one task, or the methods of one task, each by the medians of its seeds. It has "
-    f"{FEWEST_POINTS} members or more.",
-    "Methods differ in much else, so the last column says nothing about a cause.",
-)
-
-
 def early_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
     """One row for each measure and epoch."""
     rows = early_rows(gathered, plan.experiments)
-    cells = [(MEASURES[row.measure], f"{row.epoch}", f"{row.runs}", str(row.seeds), str(row.methods)) for row in rows]
+    cells = [(EARLY_MEASURES[row.measure], f"{row.epoch}", f"{row.runs}", str(row.seeds), str(row.methods)) for row in rows]
     return Table(
         name=plan.name,
         title=plan.title,
@@ -299,6 +296,6 @@ def early_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             "between methods of a task",
         ),
         blocks=(Block("", tuple(cells)),),
-        notes=NOTES,
-        records=tuple(row.record() for row in rows),
+        notes=EARLY_NOTES,
+        records=tuple(row.csv_row() for row in rows),
     )

@@ -116,7 +116,7 @@ def choose(
         return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, traced=True)
     readable = G.device.type == "cpu"
     float32 = readable and precision == "fast" and float32_is_full()
-    if G.device.type == "cuda":  # whether the Triton kernel is ready may change
+    if G.device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # a Triton kernel cannot be tried now
         return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
     return _cached(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
 

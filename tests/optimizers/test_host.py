@@ -147,3 +147,32 @@ def test_a_wrapped_optimizer_is_unwrapped() -> None:
     before = parameters(model)
     train(model, optimizer, 1)
     assert_equalised(hidden_updates(model, before))
+
+
+def test_a_step_inside_a_step_of_the_same_class_is_a_step_of_its_own() -> None:
+    """Only the step of a base class is nested: torch has run the hooks for it already."""
+    weight = torch.nn.Parameter(torch.zeros(3, 2))
+    steps: list[int] = []
+
+    class Twice(torch.optim.Optimizer):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            steps.append(len(steps))
+            if len(steps) == 1:
+                weight.grad = torch.full((3, 2), 2.0)
+                self.step()
+
+    optimizer = Twice([weight], {})
+    eg.attach(optimizer, eg.matrices({"w": weight}, include="w"))
+    weight.grad = torch.ones(3, 2)
+    optimizer.step()
+    assert steps == [0, 1]
+    assert torch.linalg.matrix_norm(weight.grad, 2).item() == pytest.approx(1)
+
+
+def test_the_error_for_a_nonfinite_gradient_names_the_argument_that_keeps_it() -> None:
+    layer = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    eg.attach(optimizer, layer, on_nonfinite="raise")
+    layer.weight.grad = torch.full((2, 2), torch.nan)
+    with pytest.raises(FloatingPointError, match="pass on_nonfinite='keep' to leave such gradients unchanged"):
+        optimizer.step()

@@ -248,5 +248,5 @@ def _raise_nonfinite(gradients: Iterable[Gradient]) -> None:
         if count:
             raise FloatingPointError(
                 f"the gradient of {entry.name!r} must be finite, got {count} non-finite of {grad.numel()} entries; "
-                f"lower the learning rate, or pass on_nonfinite='use' to leave such gradients unchanged"
+                f"lower the learning rate, or pass on_nonfinite='keep' to leave such gradients unchanged"
             )

@@ -50,7 +50,12 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
         elif name is None and code.co_name == "_init_optim_state" and "checkpoint" in code.co_filename:
             name = "checkpoint"
         frame = frame.f_back
-    return Caller(steps > 1, name)
+    return Caller(steps > 1 and _has_hooked_base(optimizer), name)
+
+
+def _has_hooked_base(optimizer: Optimizer) -> bool:
+    """Whether torch runs the hooks for a base class, too. Otherwise a step inside a step is one of its own."""
+    return sum(getattr(vars(kind).get("step"), "hooked", False) for kind in type(optimizer).__mro__) > 1
 
 
 def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:

@@ -230,7 +230,7 @@ def _check_gradient(entry: Entry, grad: Tensor, scaled: bool) -> None:
     if scaled and grad.dtype == torch.float16:
         raise TypeError(
             f"the gradient of {entry.name!r} must be wider than float16 under a GradScaler with a fused optimizer, "
-            f"got float16, which overflows when scaled back; use the parameters in float32 and use autocast"
+            f"got float16, which overflows when scaled back; keep the parameters in float32 and use autocast"
         )
 
 

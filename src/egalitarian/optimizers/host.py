@@ -55,7 +55,8 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
 
 def _has_hooked_base(optimizer: Optimizer) -> bool:
     """Whether torch runs the hooks for a base class, too. Otherwise a step inside a step is one of its own."""
-    return sum(getattr(vars(kind).get("step"), "hooked", False) for kind in type(optimizer).__mro__) > 1
+    hooked = [kind for kind in type(optimizer).__mro__ if getattr(vars(kind).get("step"), "hooked", False)]
+    return len(hooked) > 1
 
 
 def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:

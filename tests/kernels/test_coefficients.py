@@ -15,7 +15,6 @@ from egalitarian.kernels.coefficients import (
     LastStep,
     best_last_step,
     best_quintic,
-    fast_quintics,
     quintics,
     rationals,
 )
@@ -68,15 +67,6 @@ def test_rationals_map_an_interval_to_one(lower: float) -> None:
     assert len(rationals(lower, 2e-3)) <= 3 + (lower < 1e-6)
 
 
-def test_fast_quintics_are_the_quintics_in_two_parts() -> None:
-    first, rest = fast_quintics(1e-4)
-    assert first + rest == quintics(1e-4, coefficients.FAST_TOLERANCE)
-    x = grid(1e-4)
-    for step in first:
-        x = odd(step, x)
-    assert x.min() > coefficients.WEAK * x.max()
-
-
 @pytest.mark.parametrize("powers", [2, 3])
 @pytest.mark.parametrize("lower", [0.1, 0.158, 0.25, 0.4])
 def test_the_error_of_the_best_last_step_alternates(lower: float, powers: int) -> None:
@@ -105,3 +95,13 @@ def test_no_change_of_a_coefficient_lowers_the_error_of_the_last_step(powers: in
 @pytest.mark.parametrize("lower", [0.9, 0.97, 0.995])
 def test_the_exchange_ends_for_intervals_near_one(lower: float) -> None:
     assert best_last_step(lower, 3).error < 1e-6
+
+
+@pytest.mark.parametrize(("lower", "powers"), [(1e-3, 2), (1.8e-4, 2), (5e-3, 2), (0.33, 5), (0.19, 5)])
+def test_steps_for_other_intervals_alternate_as_well(lower: float, powers: int) -> None:
+    step = best_last_step(lower, powers)
+    x = torch.logspace(math.log10(lower), 0, 200_001, dtype=torch.float64)
+    off = 1 - last(step, x)
+    assert off.abs().max().item() == pytest.approx(step.error, rel=1e-3)
+    signs = off[off.abs() > 0.99 * step.error].sign()
+    assert int((signs.diff() != 0).sum()) == powers + 2

@@ -15,11 +15,7 @@ Steps = tuple[Coefficients, ...]
 TOLERANCE = 2e-3
 """The distance from 1 that the inverse root leaves to the last quintic."""
 FAST_LOW = 1e-3
-"""The weakest direction, relative to the largest, that the fast factor equalises."""
-FAST_TOLERANCE = 3e-3
-"""Its distance from 1, before rounding to half precision."""
-WEAK = 0.03
-"""Half precision may start once every direction is at least this strong."""
+"""The weakest direction, relative to the largest, that the fast factor equalises on a CPU."""
 BASIS_CUT = 1e-6
 """The soft cut-off of an intermediate basis."""
 ROUGH = 0.3
@@ -105,14 +101,6 @@ def best_quintic(lower: float) -> tuple[Coefficients, float]:
 
 
 @lru_cache
-def fast_quintics(lower: float) -> tuple[Steps, Steps]:
-    """The quintics for `FAST_TOLERANCE`, split where every direction is stronger than `WEAK`."""
-    steps = quintics(lower, FAST_TOLERANCE)
-    strong = next(index for index, (_, low, high) in enumerate(narrowing(lower)) if low > WEAK * high)
-    return steps[: strong + 1], steps[strong + 1 :]
-
-
-@lru_cache
 def rationals(lower: float, tolerance: float) -> Steps:
     """(a, b, c) of x (a + b x²) / (1 + c x²), each the best for the interval so far (dynamically weighted Halley)."""
     low = lower
@@ -136,6 +124,7 @@ class LastStep(NamedTuple):
     error: float
 
 
+@lru_cache
 def best_last_step(lower: float, powers: int) -> LastStep:
     """The step with this many powers (p, r, ...) that is closest to 1 on [lower, 1].
 

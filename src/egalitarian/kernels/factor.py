@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from egalitarian.kernels.eigh import polar_by_eigh
+from egalitarian.kernels.half import polar_by_halves
 from egalitarian.kernels.polynomial import polar_by_polynomial
-from egalitarian.kernels.rational import polar_by_rational
-from egalitarian.kernels.route import Algorithm, Method, Route, Tier, choose
+from egalitarian.kernels.rational import coarse_by_rational, polar_by_rational
+from egalitarian.kernels.route import Algorithm, Method, Route, Tier, TierChoice, choose
 from egalitarian.kernels.scaling import contained
 from egalitarian.kernels.svd import polar_by_svd
 
@@ -24,12 +25,20 @@ KERNELS: dict[Algorithm, Callable[[Route, Tensor, Tensor], Tensor]] = {
 """kernel(route, X, scale): the polar factor of X = G / scale. The scale, (..., 1), matters for a floor alone."""
 
 
+LOOSE: dict[tuple[Algorithm, Tier], Callable[[Route, Tensor, Tensor], Tensor]] = {
+    ("polynomial", "fast"): polar_by_halves,
+    ("polynomial", "coarse"): polar_by_halves,
+    ("rational", "coarse"): coarse_by_rational,
+}
+"""The kernels of tiers that have one of their own."""
+
+
 @torch.no_grad()
 def polar(
     G: Tensor,
     *,
     method: Method = "auto",
-    precision: Tier = "exact",
+    precision: TierChoice = "exact",
     rtol: float | None = None,
     floor: float | None = None,
 ) -> Tensor:
@@ -44,11 +53,16 @@ def polar(
             - `"polynomial"`: matrix products on the Gram matrix of the short side. It never synchronises, so a CUDA graph
               can capture it. Its cut-off is accurate to a factor of three.
             - `"eigh"`: the eigenvectors of that Gram matrix.
-            - `"rational"`: two inverses and a few products in float32; fast only, on a CPU.
+            - `"rational"`: one or two inverses and a few products in float32; fast or coarse only, on a CPU.
             - `"svd"`: an SVD in float64, the reference.
-        precision: `"exact"` is at least as accurate as a float32 SVD. `"fast"` has a root mean square error of at most
-            1e-2 over the directions above 1e-3 of the largest. Weaker directions may come out weaker than 1. In some cases
-            fast runs an exact algorithm: see `docs/method.md#exact-and-fast`.
+        precision: how accurate the factor is. See `docs/method.md#precision-tiers`.
+            - `"exact"` is at least as accurate as a float32 SVD.
+            - `"fast"` has a root mean square error of at most 1e-3 over the directions above 1e-3 of the largest. Weaker
+              directions may come out weaker than 1. In some cases it runs an exact algorithm.
+            - `"coarse"` leaves singular values between 0.65 and 1.25, in a few half-precision products. Directions below
+              1/40 of the Schatten-4 norm may come out weaker. It has no cut-off.
+            - `"auto"` is coarse for a half-precision G, and on a GPU from a short side of 257 on; otherwise exact. With
+              `rtol` or `floor` it is exact.
         rtol: the relative cut-off, in [0, 1). None takes it from G's dtype (`egalitarian.kernels.RTOL`). Under autocast
             that dtype is not the precision of the gradient: see `Polar(compute=...)`.
         floor: an *absolute* lower bound on the singular values, for reproduction only; the authors use 1e-6. Directions
@@ -68,7 +82,7 @@ def polar(
     """
     route = choose(G, method=method, precision=precision, rtol=rtol, floor=floor)
     with torch.autocast(G.device.type, enabled=False):  # it would lower the precision of products in float32
-        kernel = partial(KERNELS[route.algorithm], route)
+        kernel = partial(LOOSE.get((route.algorithm, route.tier), KERNELS[route.algorithm]), route)
         if route.scaled is None:
             return kernel(G, G.new_ones(1)).to(G.dtype)
         return contained(G, kernel, route.readable, route.scaled)
@@ -78,7 +92,7 @@ def explain(
     G: Tensor,
     *,
     method: Method = "auto",
-    precision: Tier = "exact",
+    precision: TierChoice = "exact",
     rtol: float | None = None,
     floor: float | None = None,
 ) -> str:

@@ -24,16 +24,11 @@ from torch import Tensor
 
 from egalitarian.kernels.coefficients import (
     BASIS_CUT,
-    FAST_LOW,
-    FAST_TOLERANCE,
     LAST,
     LOST,
     TOLERANCE,
-    WEAK,
     Coefficients,
     basis_steps,
-    bits,
-    fast_quintics,
     least_ratio,
     quintics,
     rationals,
@@ -47,7 +42,7 @@ SHARP = (15.0, -27.5, 16.5, -3.0)
 
 
 def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor) -> Tensor:
-    """U Vᵀ of X in float64; in the fast tier, float16.
+    """U Vᵀ of X in float64.
 
     On a GPU, rows of zeros pad the short side to a multiple of 8: such products are a tenth faster, and zeros add no
     direction.
@@ -62,15 +57,11 @@ def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor) -> Tensor:
     else:
         A = A.to(torch.float64)
     if route.one_by_one and A.ndim > 2:
-        P = torch.stack([_factor(route, matrix) for matrix in A.flatten(0, -3)]).reshape(A.shape)
+        P = torch.stack([exact_factor(matrix, route.rtol, route.root) for matrix in A.flatten(0, -3)]).reshape(A.shape)
     else:
-        P = _factor(route, A)
+        P = exact_factor(A, route.rtol, route.root)
     P = P[..., :short, :]
     return P.mT if tall else P
-
-
-def _factor(route: Route, A: Tensor) -> Tensor:
-    return fast_factor(A, route.root) if route.tier == "fast" else exact_factor(A, route.rtol, route.root)
 
 
 def exact_factor(A: Tensor, rtol: float, root: Root) -> Tensor:
@@ -122,34 +113,6 @@ def _root(A: Tensor, rtol: float, root: Root) -> Tensor:
     else:
         Z = _root_by_quintics(K, square, e2, steps)
     return _sharpened(Z, e2).div_(scale)
-
-
-def fast_factor(A: Tensor, root: Root) -> Tensor:
-    """U Vᵀ to 1e-2 for directions above 1e-3 of the largest, in float16; weaker directions come out weaker.
-
-    The inverse root stops as soon as no such direction is weak. Half precision does the rest on the factor itself, so that
-    no step amplifies the rounding of an earlier one. Its first step takes the factor in float32: rounding there would add
-    weak directions outside the range of A, and later steps would amplify them.
-    """
-    K = A @ A.mT
-    trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
-    square = K.div_(trace) @ K
-    root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-60)
-    above = root_t4.sqrt()  # the fourth root of t_4: at least the largest eigenvalue, at most k^(1/4) times that
-    K, square = K.div_(above), square.div_(root_t4)
-    low = FAST_LOW * 2.0 ** (-bits(A.shape[-2]) / 8)
-    if root == "cholesky":
-        Z = _root_by_cholesky(K, 0.0, rationals(low, 1 - WEAK))
-        rest = quintics(WEAK, FAST_TOLERANCE)
-    else:
-        first, rest = fast_quintics(low)
-        Z = _root_by_quintics(K, square, 0.0, first)
-    P = (Z.div_((trace * above).sqrt()) @ A).float()
-    H = P.half()
-    H = (_quintic(rest[0], H @ H.mT).float() @ P).half()
-    for step in rest[1:]:
-        H = _quintic(step, H @ H.mT) @ H
-    return H
 
 
 def _normalized(K: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

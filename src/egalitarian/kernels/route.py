@@ -21,8 +21,10 @@ Precision = torch.dtype | Literal["tf32"]
 """In which a gradient was computed: the argument `compute` of transforms. It sets the default cut-off."""
 Algorithm = Literal["svd", "eigh", "polynomial", "rational"]
 Method = Literal["auto", "svd", "eigh", "polynomial", "rational"]
-Tier = Literal["exact", "fast"]
-"""How accurate the polar factor is: the argument `precision` of `polar`."""
+Tier = Literal["exact", "fast", "coarse"]
+"""How accurate a polar factor is."""
+TierChoice = Literal["auto", "exact", "fast", "coarse"]
+"""The argument `precision` of `polar`: a tier, or the rule of `tier_for`."""
 Root = Literal["quintics", "cholesky", "fused"]
 
 RENAMED = {"products": "polynomial", "inverses": "rational"}
@@ -52,6 +54,9 @@ RATIONAL_FROM = 64
 """From this short side on, the rational route is clearly faster on a CPU than eigenvectors."""
 CHOLESKY_FROM = 1536
 """From this short side on, a Cholesky factor costs less than the products that it saves."""
+COARSE_FROM = 257
+"""From this short side on, `"auto"` is coarse on a GPU."""
+HALVES = (torch.float16, torch.bfloat16)
 FULL_RATE = ((8, 0), (9, 0), (10, 0))
 """Compute capabilities of GPUs that are as fast in float64 as in float32."""
 SLOW_GPU_POLYNOMIAL = 512
@@ -77,6 +82,8 @@ class Route:
     """Whether values may decide the next operation: on a CPU, outside vmap and tracing."""
     scaled: torch.dtype | None = torch.float64
     """The dtype in which the kernel squares matrices, which are scaled to its range; None if the kernel takes any."""
+    padded: bool = False
+    """Half precision: whether zeros pad both sides to a multiple of 8."""
     one_by_one: bool = False
     """Whether the matrices of a batch are computed one after another."""
     blocked: bool = False
@@ -90,15 +97,19 @@ class Route:
         gram = f"Gram matrix {self.short} x {self.short}"
         dtype = str(self.dtype).removeprefix("torch.")
         roots = {"quintics": "quintics", "cholesky": "Cholesky steps", "fused": "quintics in one Triton kernel"}
-        ends = {"exact": f"cut-off {self.rtol:g} within a factor of three", "fast": "then half precision; no cut-off"}
         eigenvectors = f"{gram} in {dtype} and its eigenvectors"
         texts = {
             "svd": f"{dtype} SVD, cut-off {self.rtol:g}",
             "eigh": f"{eigenvectors}{', weak ones separately' * (self.dtype == torch.float32)}, cut-off {self.rtol:g}",
-            "polynomial": f"{gram} in {dtype}, {roots[self.root]}, {ends[self.tier]}",
+            "polynomial": f"{gram} in {dtype}, {roots[self.root]}, cut-off {self.rtol:g} within a factor of three",
             "rational": f"{gram} in {dtype}, two inverses; no cut-off; eigenvectors if there are many weak directions",
         }
-        text = texts[self.algorithm]
+        loose = {
+            ("polynomial", "fast"): "quintics in float16, the first with two words; no cut-off",
+            ("polynomial", "coarse"): "quintics in float16, coarse; no cut-off",
+            ("rational", "coarse"): f"{gram} in {dtype}, one inverse, coarse; no cut-off",
+        }
+        text = loose.get((self.algorithm, self.tier), texts[self.algorithm])
         return f"{self.algorithm}: {text} ({self.why})"
 
 
@@ -106,16 +117,19 @@ def choose(
     G: Tensor,
     *,
     method: Method = "auto",
-    precision: Tier = "exact",
+    precision: TierChoice = "exact",
     rtol: float | None = None,
     floor: float | None = None,
 ) -> Route:
     """The route for this tensor. The arguments are those of `polar`."""
     check_matrix(G)
+    if precision == "auto":
+        free = rtol is None and floor is None and method in ("auto", "polynomial")
+        precision = tier_for(G.dtype, G.device, min(G.shape[-2:])) if free else "exact"
     if is_traced(G):
         return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, traced=True)
     readable = G.device.type == "cpu"
-    float32 = readable and precision == "fast" and float32_is_full()
+    float32 = readable and precision != "exact" and float32_is_full()
     if G.device.type == "cuda" and torch.cuda.is_current_stream_capturing():  # a Triton kernel cannot be tried now
         return decide(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
     return _cached(G.shape, G.dtype, G.device, method, precision, rtol, floor, readable, float32)
@@ -138,11 +152,15 @@ def decide(
     Raises:
         ValueError: the options exclude each other, or one is out of range.
     """
+    if precision == "coarse" and rtol is not None:
+        raise ValueError(f"rtol must be None for precision 'coarse', got {rtol}; use 'auto' or 'exact', which have a cut-off")
     rtol = cut_off(dtype, rtol)
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
     check_options(method, precision, rtol, floor)
     short = min(shape[-2:])
+    if precision == "coarse":
+        return _coarse(method, dtype, device, short, rtol, readable, float32 and all(shape))
     algorithm, why = _algorithm(method, precision, dtype, device, short, rtol, floor)
     if algorithm == "rational":
         eigenvectors = _by_eigenvectors(shape, precision, rtol, None, why, readable, float32)
@@ -156,14 +174,40 @@ def decide(
     if algorithm == "svd":
         return Route("svd", "exact", torch.float64, rtol, why, short, floor, readable)
     if algorithm == "polynomial":
-        tier: Tier = "exact" if rtol > FAST_CUT else precision
-        padded = short + -short % 8 if device is not None and device.type == "cuda" else short
-        root = root_for(padded, device, root_steps(padded, rtol) if tier == "exact" and not traced else None)
+        cuda = device is not None and device.type == "cuda"
+        padded = short + -short % 8 if cuda else short
+        root = root_for(padded, device, None if traced else root_steps(padded, rtol))
+        if precision == "fast" and rtol <= FAST_CUT and root != "fused":
+            return Route("polynomial", "fast", torch.float16, rtol, why, padded, scaled=None, padded=cuda)
         scaled = torch.float64 if dtype == torch.float64 or not all(shape) else None  # one NaN spreads over its matrix
         return Route(
-            "polynomial", tier, torch.float64, rtol, why, padded, scaled=scaled, one_by_one=root == "cholesky", root=root
+            "polynomial", "exact", torch.float64, rtol, why, padded, scaled=scaled, one_by_one=root == "cholesky", root=root
         )
     raise AssertionError(f"no route for {algorithm!r}")
+
+
+def tier_for(compute: Precision, device: torch.device, short: int) -> Tier:
+    """What `precision="auto"` means for a gradient that was computed in this precision, by its device and short side."""
+    if compute in HALVES or (device.type == "cuda" and short >= COARSE_FROM):
+        return "coarse"
+    return "exact"
+
+
+def _coarse(
+    method: Method, dtype: torch.dtype, device: torch.device | None, short: int, rtol: float, readable: bool, float32: bool
+) -> Route:
+    """On a CPU one inverse in float32 is faster than products in float16; it needs full float32 products."""
+    cuda = device is not None and device.type == "cuda"
+    why = "as requested" if method != "auto" else "on a GPU" if cuda else "on a CPU"
+    if method == "rational" or (method == "auto" and float32 and not cuda):
+        if not float32:
+            raise ValueError(
+                "method 'rational' must run on a CPU with full float32 products and outside vmap, got other circumstances; "
+                "use method='auto'"
+            )
+        return Route("rational", "coarse", torch.float32, rtol, why, short, readable=readable, scaled=None)
+    padded = short + -short % 8 if cuda else short
+    return Route("polynomial", "coarse", torch.float16, rtol, why, padded, scaled=None, padded=cuda)
 
 
 _cached = lru_cache(maxsize=1024, typed=True)(decide)
@@ -210,19 +254,19 @@ def check_options(method: Method, precision: Tier, rtol: float, floor: float | N
         hint = f"it is now called {RENAMED[method]!r}" if method in RENAMED else "'auto' chooses for you"
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; {hint}")
     if precision not in get_args(Tier):
-        raise ValueError(f"precision must be 'exact' or 'fast', got {precision!r}; 'exact' is the default")
+        raise ValueError(f"precision must be one of {get_args(TierChoice)}, got {precision!r}; 'exact' is the most accurate")
     if method in ("eigh", "polynomial") and precision == "exact" and rtol < GRAM_RTOL:
         raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
-    if floor is not None and (method == "polynomial" or precision == "fast"):
+    if floor is not None and (method == "polynomial" or precision != "exact"):
         raise ValueError(
-            f"floor must be None for method 'polynomial' or precision 'fast', got {floor:g}; "
+            f"floor must be None for method 'polynomial' or precision {precision!r}, got {floor:g}; "
             f"use 'exact' with 'eigh' or 'svd'"
         )
-    if method == "svd" and precision == "fast":
-        raise ValueError("precision must be 'exact' for method 'svd', got 'fast'; use method='auto' for a fast one")
+    if (method == "svd" and precision != "exact") or (method == "eigh" and precision == "coarse"):
+        raise ValueError(f"precision must be 'exact' for method {method!r}, got {precision!r}; use method='auto'")
     if method == "rational" and precision == "exact":
         raise ValueError("precision must be 'fast' for method 'rational', got 'exact'; use method='eigh' or 'polynomial'")
-    if method == "rational" and rtol > FAST_CUT:
+    if method == "rational" and precision == "fast" and rtol > FAST_CUT:
         raise ValueError(f"rtol must be <= {FAST_CUT:g} for method 'rational', got {rtol:g}; use method='auto' or 'eigh'")
 
 
@@ -252,6 +296,8 @@ def _algorithm(
         return "eigh", where
     if full_rate(device):
         return "polynomial", "on a GPU with fast float64"
+    if precision == "fast" and rtol <= FAST_CUT:
+        return "polynomial", "on a GPU"
     slow = "on a GPU with slow float64, short side"
     if short <= SLOW_GPU_POLYNOMIAL:
         return "polynomial", f"{slow} at most {SLOW_GPU_POLYNOMIAL}"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from spectra import law
 from torch import Tensor
 
-from egalitarian.kernels import coefficients
 from egalitarian.kernels.coefficients import (
     Coefficients,
     LastStep,

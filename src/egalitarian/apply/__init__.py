@@ -5,13 +5,16 @@ step before. `Batches` keeps what depends on shapes alone, so that a step does n
 """
 
 from egalitarian.apply.batch import Batch, Batches
+from egalitarian.apply.captured import Captures
 from egalitarian.apply.equalize import affected, check_chain, equalize_
-from egalitarian.apply.gradients import PassSettings, transform_gradients
+from egalitarian.apply.gradients import PassSettings
+from egalitarian.apply.passes import transform_gradients
 from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory
 
 __all__ = [
     "Batch",
     "Batches",
+    "Captures",
     "PassSettings",
     "State",
     "affected",

@@ -1,6 +1,7 @@
 """Batches: gradients that go through the transforms together, so that their matrices of one shape share one call.
 
-Batches depend on shapes, dtypes and devices alone. They are built once, and again when other parameters have gradients.
+Batches depend on shapes, strides, dtypes and devices alone. They are built once, and again when other parameters have
+gradients.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Batch:
     indices: tuple[int, ...]
     """Where its gradients are among all gradients of the step."""
     entries: tuple[Entry, ...]
+    device: torch.device
     joint: tuple[Call, ...]
     """The calls of a transform that takes matrices of several parameters at once."""
     separate: tuple[Call, ...]
@@ -55,7 +57,7 @@ class Batches:
 
     def of(self, gradients: Sequence[Gradient]) -> list[Batch]:
         """The batches for these gradients, in the order of their first members."""
-        key = tuple([(entry, grad.dtype, grad.device) for entry, grad in gradients])
+        key = tuple([(entry, grad.dtype, grad.device, grad.stride()) for entry, grad in gradients])
         if key not in self._built:
             if len(self._built) >= REMEMBERED:
                 self._built.clear()
@@ -97,7 +99,9 @@ class Batches:
             for link in self._chain
         )
         joint = tuple(tuple(call) for call in shapes.values()) if fits else separate
-        return Batch(tuple(indices), tuple(entry for entry, _ in chosen), joint, separate, scopes, self._filters)
+        return Batch(
+            tuple(indices), tuple(entry for entry, _ in chosen), chosen[0][1].device, joint, separate, scopes, self._filters
+        )
 
 
 def most_elements(tensor: Tensor) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from egalitarian.apply.batch import Batches
-from egalitarian.apply.gradients import PassSettings, refuse_distributed, transform_gradients
+from egalitarian.apply.gradients import PassSettings
+from egalitarian.apply.passes import refuse_distributed, transform_gradients
 from egalitarian.apply.state import State, gradient_dtype
 from egalitarian.kernels import RTOL
 from egalitarian.select import Entry, Plan

@@ -7,7 +7,20 @@ Functions: `polar`, `polar_lowrank`, `normalize`, `natural`, `spectrum`; `explai
 
 from egalitarian.kernels.factor import explain, polar
 from egalitarian.kernels.lowrank import gaussian, polar_lowrank
-from egalitarian.kernels.route import RTOL, Method, Precision, Route, Tier, check_matrix, check_options, choose, decide
+from egalitarian.kernels.route import (
+    RTOL,
+    Method,
+    Precision,
+    Route,
+    Tier,
+    TierChoice,
+    check_matrix,
+    check_options,
+    choose,
+    choose_lowrank,
+    decide,
+    tier_for,
+)
 from egalitarian.kernels.scaling import largest_entry, normalize
 from egalitarian.kernels.svd import Spectrum, natural, spectrum
 
@@ -18,9 +31,11 @@ __all__ = [
     "Route",
     "Spectrum",
     "Tier",
+    "TierChoice",
     "check_matrix",
     "check_options",
     "choose",
+    "choose_lowrank",
     "decide",
     "explain",
     "gaussian",
@@ -30,4 +45,5 @@ __all__ = [
     "polar",
     "polar_lowrank",
     "spectrum",
+    "tier_for",
 ]

@@ -1,13 +1,15 @@
 """The coarse and the fast polar factor by half-precision products: tensor cores, a fixed number of steps, no branch.
 
-Odd quintics act on the factor itself, X <- (a + b K + c K²) X with K = X Xᵀ, from X = G / ν until every direction is near 1.
-The first step finds ν = |K²|^(1/4), the Schatten-8 norm of G: at least the largest singular value, at most the Schatten-4 norm.
+Odd quintics act on the factor itself, X <- (a + b K + c K²) X with K = X Xᵀ, from X = G / ν until every direction is near
+1. The first step finds ν = |K²|^(1/4), the Schatten-8 norm of G. It is at least the largest singular value, and at most the
+Schatten-4 norm.
 
 - Coarse: four steps in float16. Together they amplify a weak direction about 260 times, so that rounding noise stays weak.
 - Fast: seven steps. In the first four every matrix is the sum of two float16 words: one would drown weak directions.
 
-For a long matrix, two steps at a time act on its Gram matrix. The next pair starts from the Gram matrix of the new factor. That
-removes the rounding which the pair before has amplified. The last fast steps are single: rounding in a pair would show.
+For a long matrix, two steps at a time act on its Gram matrix. The next pair starts from the Gram matrix of the new factor.
+That removes the rounding which the pair before has amplified. The last fast steps are single,
+since the rounding of a pair would show.
 """
 
 from __future__ import annotations
@@ -87,10 +89,7 @@ class Matrix(NamedTuple):
 
 def _split(wide: Tensor, native: bool) -> Matrix:
     high = wide.half()
-    if native:
-        low = torch.sub(wide, high, out=torch.empty_like(high))
-    else:
-        low = (wide - high).half()
+    low = torch.sub(wide, high, out=torch.empty_like(high)) if native else (wide - high).half()
     return Matrix(wide, high, low, native)
 
 
@@ -171,7 +170,8 @@ def _normalized(K: Matrix) -> tuple[Matrix, Tensor]:
 
 
 def _norm(K: Matrix) -> Tensor:
-    return torch.linalg.vector_norm(K.wide, dim=(-2, -1), keepdim=True, dtype=torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(K.wide, dim=(-2, -1), keepdim=True, dtype=torch.float32)
+    return norm
 
 
 def _quintic(K: Matrix, step: Coefficients) -> Matrix:
@@ -206,7 +206,8 @@ def _scaled(G: Tensor, padded: bool, traced: bool, dtype: torch.dtype) -> Tensor
     rows, columns = G.shape[-2:]
     largest = torch.linalg.vector_norm(G, torch.inf, dim=(-2, -1), keepdim=True)
     top = min(1.0, (LONGEST_ROW / max(rows, columns)) ** 0.5)
-    factor = (top / largest.to(torch.promote_types(G.dtype, torch.float32))).clamp_max(1e38)
+    largest = largest.to(torch.promote_types(G.dtype, torch.float32))
+    factor = (top / largest).clamp_max(torch.finfo(largest.dtype).max)
     factor = torch.where(torch.isfinite(largest), factor, torch.nan)
     below, right = (-rows % 8, -columns % 8) if padded else (0, 0)
     if traced:

@@ -30,7 +30,6 @@ from egalitarian.kernels.coefficients import (
     Coefficients,
     basis_steps,
     least_ratio,
-    quintics,
     rationals,
     root_steps,
 )

@@ -153,7 +153,9 @@ def decide(
         ValueError: the options exclude each other, or one is out of range.
     """
     if precision == "coarse" and rtol is not None:
-        raise ValueError(f"rtol must be None for precision 'coarse', got {rtol}; use 'auto' or 'exact', which have a cut-off")
+        raise ValueError(
+            f"rtol must be None for precision 'coarse', got {rtol}; use 'auto' or 'exact', which have a cut-off"
+        )
     rtol = cut_off(dtype, rtol)
     if floor is not None:
         check_number("floor", floor, "leave it out for the scale-free polar factor")
@@ -254,7 +256,9 @@ def check_options(method: Method, precision: Tier, rtol: float, floor: float | N
         hint = f"it is now called {RENAMED[method]!r}" if method in RENAMED else "'auto' chooses for you"
         raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}; {hint}")
     if precision not in get_args(Tier):
-        raise ValueError(f"precision must be one of {get_args(TierChoice)}, got {precision!r}; 'exact' is the most accurate")
+        raise ValueError(
+            f"precision must be one of {get_args(TierChoice)}, got {precision!r}; 'exact' is the most accurate"
+        )
     if method in ("eigh", "polynomial") and precision == "exact" and rtol < GRAM_RTOL:
         raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
     if floor is not None and (method == "polynomial" or precision != "exact"):

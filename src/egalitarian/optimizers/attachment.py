@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from egalitarian.apply import PassSettings, State, copied_in_place, loaded_memory
-from egalitarian.checks import check_integer, check_mapping, check_number
+from egalitarian.apply import PassSettings, State, copied_in_place, gradient_dtype, loaded_memory
+from egalitarian.checks import check_bool, check_integer, check_mapping, check_number
 from egalitarian.kernels import Spectrum, spectrum
+from egalitarian.optimizers.autocast import Autocast
 from egalitarian.optimizers.egd import EGD
 from egalitarian.optimizers.engine import Engine, Group
 from egalitarian.optimizers.host import (
@@ -31,7 +32,16 @@ from egalitarian.optimizers.host import (
 )
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Entry, Plan, annotate
-from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
+from egalitarian.transforms import (
+    MatrixTransform,
+    Polar,
+    Site,
+    Transform,
+    as_chain,
+    asks_for_autocast,
+    is_of_chain,
+    uses_matrices,
+)
 
 OnNonfinite = Literal["keep", "raise"]
 
@@ -45,6 +55,7 @@ def attach(
     until: Until | None = None,
     on_nonfinite: OnNonfinite = "keep",
     spectrum_every: int = 0,
+    capture: bool = True,
 ) -> Attachment:
     """Adds EGD to a `torch.optim` optimizer: each `optimizer.step()` first transforms the gradients.
 
@@ -62,6 +73,8 @@ def attach(
         on_nonfinite: what happens to a gradient with a NaN or an Inf. `"keep"` leaves it unchanged. `"raise"` raises
             FloatingPointError, and synchronises with the device at every step.
         spectrum_every: store the singular values of every matrix at steps 0, n, 2n and so on; 0 stores none.
+        capture: on a GPU, replay the transforms from a CUDA graph after the first steps. Results are the same, and small
+            matrices several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
 
     Returns:
         An `Attachment`, to switch EGD, measure it, save it or remove it.
@@ -86,8 +99,9 @@ def attach(
     check_integer("spectrum_every", spectrum_every, "0 stores none", least=0)
     if until is not None and not isinstance(until, Until):
         raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
+    check_bool("capture", capture)
     plan = planned(optimizer, model_or_plan, chain, until)
-    return Attachment(optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every)
+    return Attachment(optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every, capture)
 
 
 def _refuse_host(optimizer: Optimizer) -> None:
@@ -126,6 +140,7 @@ class Attachment:
         until: Until | None,
         on_nonfinite: OnNonfinite,
         spectrum_every: int,
+        capture: bool,
     ) -> None:
         self.optimizer = optimizer
         self._plan = plan
@@ -140,7 +155,9 @@ class Attachment:
         self._held: dict[Tensor, Entry] = {}
         self._removed = False
         names = {entry.parameter: entry.name for entry in plan.entries}
-        self._engine = Engine(chain, plan.stack, names, self._describe, self._check)
+        self._engine = Engine(chain, plan.stack, names, self._describe, self._check, capture)
+        self._autocast = Autocast(plan.modules if asks_for_autocast(chain) else ())
+        self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
         self._handle = optimizer.register_step_pre_hook(self._before_step)
         optimizer._egalitarian = self  # type: ignore[attr-defined]
@@ -151,7 +168,26 @@ class Attachment:
         """The plan. `print(egd.plan)` also shows what the transform does to each matrix."""
         held = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
         absent = (entry.name for entry in self._plan.taken if entry.parameter not in held)
-        return annotate(self._plan, entries=dict.fromkeys(absent, "not in the optimizer"))
+        tiers = self._tiers()
+        notes = {
+            target.name: ", ".join(filter(None, (target.note, tiers.get(target.name)))) for target in self._plan.targets
+        }
+        autocast = self._autocast.text if asks_for_autocast(self._chain) else ""
+        header = "; ".join(filter(None, (self._plan.header, autocast, self._engine.captures.text)))
+        return annotate(self._plan, header, notes, dict.fromkeys(absent, "not in the optimizer"))
+
+    def _tiers(self) -> dict[str, str]:
+        """The precision of every matrix, by name, where it follows from the matrix."""
+        tiers: dict[str, str] = {}
+        for entry in self._plan.taken:
+            parameter = entry.parameter
+            site = Site("", 0, self._compute or gradient_dtype(parameter), bool(self._autocast.half))
+            for link in self._chain:
+                if isinstance(link, MatrixTransform):
+                    for target in entry.targets:
+                        if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
+                            tiers[target.name] = tier
+        return tiers
 
     # -- switching ----------------------------------------------------------------------------------------------------
 
@@ -203,8 +239,10 @@ class Attachment:
     def remove(self) -> None:
         """Removes EGD and leaves the optimizer as it was before. A second call does nothing."""
         self._handle.remove()
+        self._autocast.remove()
         if not self._removed:
             self._state = State(self._state.step, self._memories())
+        self._engine.captures.release()
         self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
@@ -252,7 +290,10 @@ class Attachment:
             "compute": None if self._compute is None else str(self._compute),
             "step": self._state.step,
             **self._switch.state_dict(),
-            "tensors": {name: dict(memory) for name, memory in self._memories().items()},
+            "tiers": self._tiers(),
+            "tensors": {
+                name: {key: value.clone() for key, value in memory.items()} for name, memory in self._memories().items()
+            },
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -277,6 +318,7 @@ class Attachment:
         tensors = loaded_memory(self._memories(), state_dict.get("tensors", {}))
         self._switch.load_state_dict(state_dict)
         self._state = State(state_dict["step"], tensors)
+        self._saved_tiers = dict(state_dict.get("tiers", {}))
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)
@@ -316,7 +358,9 @@ class Attachment:
         if caller.name == "checkpoint" or (found_inf is not None and bool(found_inf)):
             return  # the step will be skipped: neither gradients nor state may change
         scaling = found_inf is not None or caller.name == "scaler"
-        self._compute = torch.float16 if scaling else None  # which sets the cut-off, not the arithmetic
+        self._compute = torch.float16 if scaling else None
+        if self._saved_tiers:
+            self._compare_tiers()
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = PassSettings(
             self._chain,
@@ -324,12 +368,27 @@ class Attachment:
             decay=partial(self._engine.decay, decay=self._decay_before) if self._decay_before else None,
             grad_scale=getattr(self.optimizer, "grad_scale", None),
             compute=self._compute,
+            half=bool(self._autocast.half),
             on_nonfinite=self._on_nonfinite,
             observe=self._keep_spectrum if measured else None,
         )
         after = self._engine.step(self.optimizer.param_groups, settings, self._state)
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
         self._state = copied_in_place(self._state, after) if capturing else after
+
+    def _compare_tiers(self) -> None:
+        """Warns once if a matrix gets another precision than in the run that was saved."""
+        now, saved, self._saved_tiers = self._tiers(), self._saved_tiers, {}
+        changed = [
+            f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]
+        ]
+        if changed:
+            shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
+            warnings.warn(
+                f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
+                f"Polar(precision=...) of that name",
+                stacklevel=2,
+            )
 
     def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")

@@ -8,7 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
-from egalitarian.apply import Batches, PassSettings, State, affected, check_chain, initial_memory, transform_gradients
+from egalitarian.apply import (
+    Batches,
+    Captures,
+    PassSettings,
+    State,
+    affected,
+    check_chain,
+    initial_memory,
+    transform_gradients,
+)
 from egalitarian.select import Entry
 from egalitarian.transforms import Transform, uses_matrices
 
@@ -30,6 +39,7 @@ class Engine:
             position in the groups. Memories are stored by name, so no two parameters share one.
         describe: the entry of a parameter, from its name and group; `attach` and `EGD` pass their own.
         check: raises to refuse the entries; then nothing changes.
+        capture: whether passes on a GPU are captured as CUDA graphs.
     """
 
     def __init__(
@@ -39,11 +49,13 @@ class Engine:
         names: Mapping[Tensor, str],
         describe: Callable[[str, Tensor, Group], Entry],
         check: Callable[[Sequence[Entry]], None],
+        capture: bool = True,
     ) -> None:
         self.chain, self.stack = chain, stack
         self._names, self._describe, self._check = dict(names), describe, check
         self._equalizes = uses_matrices(chain)
         self._batches = Batches(chain)
+        self.captures = Captures(chain, capture)
         self._seen: list[object] = []
         self._ids: list[int] = []
         self._entries: list[Entry] = []
@@ -63,7 +75,7 @@ class Engine:
         self.entries(groups)
         if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
-        after: State = transform_gradients(self._affected, self._batches, settings, state)
+        after: State = transform_gradients(self._affected, self._batches, settings, state, self.captures)
         return after
 
     def entries(self, groups: Sequence[Group]) -> list[Entry]:
@@ -76,6 +88,7 @@ class Engine:
             named = list(self._named(groups))
             entries = [self._describe(name, parameter, group) for name, parameter, group in named]
             self._check(entries)
+            self.captures.release()
             check_chain(self.chain, entries, self.stack)
             self._names |= {parameter: name for name, parameter, _ in named}  # a name never changes
             self._seen, self._ids, self._entries = seen, ids, entries  # references keep the ids unique

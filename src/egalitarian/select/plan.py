@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from egalitarian.checks import check_mapping
 
@@ -96,6 +96,8 @@ class Plan:
     """One entry per parameter, in the model's order."""
     header: str = ""
     """What the transform does to every matrix; `attach` fills it in."""
+    modules: tuple[nn.Module, ...] = ()
+    """The modules that own the matrices, as far as they are known."""
 
     @cached_property
     def targets(self) -> tuple[Target, ...]:

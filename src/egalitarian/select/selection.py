@@ -120,7 +120,9 @@ def survey(
             f"split must name a parameter that is taken, got {item.name!r}, which is left alone "
             f"({reason_against(item)}); include it or remove it from split"
         )
-    return Plan(tuple(entries))
+    taken = {entry.parameter for entry in entries if entry.taken}
+    modules = {owner.module: None for item in listed if item.parameter in taken for owner in item.owners}
+    return Plan(tuple(entries), modules=tuple(modules))
 
 
 def _targets(item: Listed, stacked: bool, sizes: Sequence[int] | None) -> Iterator[Target]:

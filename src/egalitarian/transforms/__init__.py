@@ -11,8 +11,10 @@ from egalitarian.transforms.base import (
     Site,
     Transform,
     as_chain,
+    asks_for_autocast,
     broadcast,
     is_of_chain,
+    not_declared,
     renamed,
     uses_matrices,
 )
@@ -35,8 +37,10 @@ __all__ = [
     "Sketches",
     "Transform",
     "as_chain",
+    "asks_for_autocast",
     "broadcast",
     "is_of_chain",
+    "not_declared",
     "renamed",
     "uses_matrices",
 ]

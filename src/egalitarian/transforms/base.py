@@ -32,6 +32,8 @@ class Site(NamedTuple):
     step: int
     compute: Precision
     """The precision in which the gradient was computed, as far as the caller can tell."""
+    half: bool = False
+    """Whether the forward pass ran under autocast to half precision, as far as the caller can tell."""
 
 
 class _Value:
@@ -52,15 +54,21 @@ class MatrixTransform(_Value, ABC):
 
     On a GPU, a subclass declared with `shares=True` gets matrices of several parameters in one call, as a stack.
     It must treat each as it would alone, and not use the site's name, which is empty then. Not inherited.
+
+    One declared with `captures=True` may run from a CUDA graph: it must read neither values nor the site's step. Not
+    inherited.
     """
 
     shares: ClassVar[bool] = False
+    captures: ClassVar[bool] = False
     spreads_nan: ClassVar[bool] = False
     """Whether one non-finite entry makes all of its matrix NaN. Otherwise the caller checks the input."""
 
-    def __init_subclass__(cls, shares: bool = False, spreads_nan: bool = False, **keywords: Any) -> None:
+    def __init_subclass__(
+        cls, shares: bool = False, spreads_nan: bool = False, captures: bool = False, **keywords: Any
+    ) -> None:
         super().__init_subclass__(**keywords)
-        cls.shares, cls.spreads_nan = shares, spreads_nan
+        cls.shares, cls.spreads_nan, cls.captures = shares, spreads_nan, captures
 
     @abstractmethod
     def __call__(self, G: Tensor, site: Site) -> Tensor: ...
@@ -68,8 +76,21 @@ class MatrixTransform(_Value, ABC):
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         """Raises if this transform cannot take a matrix of that shape and dtype."""
 
+    def why_eager(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, site: Site) -> str:
+        """Why a CUDA graph cannot capture it for a matrix of that shape; empty if it can."""
+        return "" if self.captures else not_declared(self)
+
     def note(self, rows: int, columns: int) -> str:
         """What `print(plan)` adds for a matrix of that shape."""
+        return ""
+
+    @property
+    def asks_for_autocast(self) -> bool:
+        """Whether its result depends on autocast in the forward pass."""
+        return False
+
+    def arithmetic(self, rows: int, columns: int, device: torch.device, site: Site) -> str:
+        """What `print(plan)` adds about the precision that a matrix of that shape gets, if that depends on the matrix."""
         return ""
 
     def cutoff_text(self) -> str:
@@ -78,11 +99,19 @@ class MatrixTransform(_Value, ABC):
 
 
 class ElementwiseTransform(_Value, ABC):
-    """Base of filters, which act on the gradient of every parameter, or of those that a `plan` takes."""
+    """Base of filters, which act on the gradient of every parameter, or of those that a `plan` takes.
 
+    A subclass declared with `captures=True` may run from a CUDA graph: it must not read values. Not inherited.
+    """
+
+    captures: ClassVar[bool] = False
     plan: Plan | None = None
     remembers: ClassVar[tuple[str, ...] | None] = None
     """The keys of its memory, to recognise the state of other transforms; None skips that check."""
+
+    def __init_subclass__(cls, captures: bool = False, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.captures = captures
 
     def __post_init__(self) -> None:
         if self.plan is not None and not isinstance(self.plan, Plan):
@@ -104,6 +133,10 @@ class ElementwiseTransform(_Value, ABC):
 Transform = MatrixTransform | ElementwiseTransform
 
 
+def not_declared(transform: Transform) -> str:
+    return f"{type(transform).__name__} is not declared with captures=True"
+
+
 def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...]:
     """One transform or a sequence of them, checked, as a tuple."""
     one = isinstance(transform, str) or not isinstance(transform, Sequence)
@@ -120,6 +153,11 @@ def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...
 def uses_matrices(chain: Sequence[Transform]) -> bool:
     """Whether a transform of the chain acts on matrices."""
     return any(isinstance(link, MatrixTransform) for link in chain)
+
+
+def asks_for_autocast(chain: Sequence[Transform]) -> bool:
+    """Whether a transform's result depends on autocast in the forward pass."""
+    return any(isinstance(link, MatrixTransform) and link.asks_for_autocast for link in chain)
 
 
 def broadcast(values: Tensor, tensor: Tensor) -> Tensor:

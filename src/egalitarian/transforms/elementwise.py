@@ -13,7 +13,7 @@ from egalitarian.transforms.base import ElementwiseTransform, Memory, broadcast
 
 
 @dataclass(frozen=True, repr=False)
-class Identity(ElementwiseTransform):
+class Identity(ElementwiseTransform, captures=True):
     """Leaves every gradient unchanged. An optimizer with it attached makes the same steps as the bare one, bit for bit.
 
     Args:
@@ -31,7 +31,7 @@ class Identity(ElementwiseTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Momentum(ElementwiseTransform):
+class Momentum(ElementwiseTransform, captures=True):
     """Replaces a gradient g by the running mean m <- beta m + (1 - beta) g, which starts at 0.
 
     `[Momentum(), Polar()]` is Muon's order: the mean is equalised. An optimizer's own momentum comes after equalising.
@@ -66,7 +66,7 @@ class Momentum(ElementwiseTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class GrokfastEMA(ElementwiseTransform):
+class GrokfastEMA(ElementwiseTransform, captures=True):
     """Grokfast's exponential filter (Lee et al. 2024): g + lamb m, with m <- alpha m + (1 - alpha) g.
 
     The mean m starts at the first gradient, as in Grokfast's own code. It takes the memory of one copy of all gradients.
@@ -97,7 +97,7 @@ class GrokfastEMA(ElementwiseTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class GrokfastMA(ElementwiseTransform):
+class GrokfastMA(ElementwiseTransform, captures=True):
     """Grokfast's windowed filter: g + lamb m, with m the mean of the last `window` gradients.
 
     It takes the memory of `window` copies of all gradients.

@@ -19,12 +19,16 @@ from egalitarian.kernels import (
     Method,
     Precision,
     Tier,
+    TierChoice,
     check_options,
+    choose_lowrank,
+    decide,
     gaussian,
     natural,
     normalize,
     polar,
     polar_lowrank,
+    tier_for,
 )
 from egalitarian.transforms.base import MatrixTransform, Site
 
@@ -117,7 +121,7 @@ class _CutOff(MatrixTransform):
 
 
 @dataclass(frozen=True, repr=False)
-class Polar(_CutOff, shares=True, spreads_nan=True):
+class Polar(_CutOff, shares=True, spreads_nan=True, captures=True):
     """EGD: replaces each gradient matrix G = U S Vᵀ by its polar factor U Vᵀ.
 
     Args:
@@ -125,7 +129,9 @@ class Polar(_CutOff, shares=True, spreads_nan=True):
             `docs/method.md#precision`. None means the gradient's dtype, or float16 while a GradScaler is stepping.
             Under bf16 autocast pass `torch.bfloat16`: the gradients are float32, but their noise is that of bfloat16.
         rtol: the relative cut-off itself, in [0, 1); overrides `compute`.
-        floor, method, precision: as for `egalitarian.polar`.
+        floor, method: as for `egalitarian.polar`.
+        precision: `"exact"`, `"fast"`, `"coarse"` or `"auto"`: see `egalitarian.polar`. `"auto"` is also coarse while a
+            GradScaler is stepping, for a half-precision `compute`, and if `attach` sees autocast to half precision.
         scale: a factor for each matrix (m, n), as `adjust_lr_fn` of `torch.optim.Muon`. None means 1.
             - `"spectral"`: sqrt(max(1, m / n)), Muon's `"original"`.
             - `"rms"`: 0.2 sqrt(max(m, n)), Muon's `"match_rms_adamw"`.
@@ -139,7 +145,7 @@ class Polar(_CutOff, shares=True, spreads_nan=True):
 
     floor: float | None = field(default=None, kw_only=True)
     method: Method = field(default="auto", kw_only=True)
-    precision: Tier = field(default="exact", kw_only=True)
+    precision: TierChoice = field(default="exact", kw_only=True)
     scale: Literal["spectral", "rms"] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -150,19 +156,50 @@ class Polar(_CutOff, shares=True, spreads_nan=True):
             check_number("floor", self.floor, "None is scale-free")
         given = self.rtol is not None or self.compute is not None
         rtol = self.cut(Site("", 0, torch.float32)) if given else RTOL[torch.float32]
-        check_options(self.method, self.precision, rtol, self.floor)
+        if self.precision == "coarse" and self.rtol is not None:
+            raise ValueError(f"rtol must be None for precision 'coarse', got {self.rtol}; use 'auto' or 'exact'")
+        check_options(self.method, self._if_exact, rtol, self.floor)
+
+    @property
+    def _if_exact(self) -> Tier:
+        return "exact" if self.precision == "auto" else self.precision
+
+    @property
+    def asks_for_autocast(self) -> bool:
+        return self.precision == "auto" and self.compute is None and self.rtol is None and self.floor is None
+
+    def tier(self, rows: int, columns: int, device: torch.device, site: Site) -> Tier:
+        """The precision that a matrix of that shape gets."""
+        if self.precision != "auto" or self.rtol is not None or self.floor is not None or self.method in ("svd", "eigh"):
+            return self._if_exact
+        half = torch.bfloat16 if site.half else site.compute
+        return tier_for(self.compute or half, device, min(rows, columns))
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
-        P = polar(G, method=self.method, precision=self.precision, rtol=self.cut(site), floor=self.floor)
-        return P if self.scale is None else P * self.factor(*G.shape[-2:])
+        rows, columns = G.shape[-2:]
+        tier = self.tier(rows, columns, G.device, site)
+        rtol = None if tier == "coarse" else self.cut(site)
+        P = polar(G, method=self.method, precision=tier, rtol=rtol, floor=self.floor)
+        return P if self.scale is None else P * self.factor(rows, columns)
 
     def check(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> None:
         try:
-            check_options(self.method, self.precision, self.cut(Site(name, 0, dtype)), self.floor)
+            check_options(self.method, self._if_exact, self.cut(Site(name, 0, dtype)), self.floor)
         except ValueError as error:
             raise ValueError(f"{name!r} of {dtype}: {error}") from None
 
+    def why_eager(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, site: Site) -> str:
+        tier = self.tier(rows, columns, device, site)
+        rtol = None if tier == "coarse" else self.cut(site)
+        algorithm = decide((rows, columns), dtype, device, self.method, tier, rtol, self.floor).algorithm
+        return "" if algorithm == "polynomial" else f"{algorithm} synchronises"
+
+    def arithmetic(self, rows: int, columns: int, device: torch.device, site: Site) -> str:
+        return self.tier(rows, columns, device, site) if self.precision == "auto" else ""
+
     def cutoff_text(self) -> str:
+        if self.precision == "coarse":
+            return "coarse: no cut-off, directions below 1/40 of the norm may come out weaker"
         weak = ", fast: directions below 1e-3 of the largest may come out weaker"
         return super().cutoff_text() + (weak if self.precision == "fast" else "")
 
@@ -178,7 +215,7 @@ class Polar(_CutOff, shares=True, spreads_nan=True):
 
 
 @dataclass(frozen=True, repr=False)
-class LowRankPolar(_CutOff):
+class LowRankPolar(_CutOff, captures=True):
     """EGD on the `rank` leading directions only, by a randomized SVD (the paper's Algorithms 2 and 3).
 
     The sketch, a random matrix, depends on (seed, parameter name, step). torch's global generator is neither read nor
@@ -235,6 +272,13 @@ class LowRankPolar(_CutOff):
                 f"lower it, pass cap=True or use Polar()"
             )
 
+    def why_eager(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, site: Site) -> str:
+        if self.oversample or (self.share or 1) < 1:
+            return "an oversampled or adaptive rank takes an SVD, which synchronises"
+        width = min(self.rank, rows, columns)
+        G = torch.empty(0, rows, columns, dtype=dtype, device=device)
+        return "" if choose_lowrank(G, width, self.cut(site)) else "its QR and SVD synchronise"
+
     def note(self, rows: int, columns: int) -> str:
         rank = min(self.rank, rows, columns)
         capped = f", capped from {self.rank}" if rank < self.rank else ""
@@ -244,7 +288,7 @@ class LowRankPolar(_CutOff):
 
 
 @dataclass(frozen=True, repr=False)
-class RowNorm(MatrixTransform, shares=True):
+class RowNorm(MatrixTransform, shares=True, captures=True):
     """Row norm, the paper's cheap alternative to EGD: divides every row g by max(|g|, floor).
 
     A row belongs to one output unit. The paper calls this "column norm", since it stores weights as (in, out).
@@ -271,6 +315,9 @@ class Natural(_CutOff, shares=True):
     Args:
         compute, rtol: as for `Polar`.
     """
+
+    def why_eager(self, rows: int, columns: int, dtype: torch.dtype, device: torch.device, site: Site) -> str:
+        return "the natural gradient takes an SVD, which synchronises"
 
     def __call__(self, G: Tensor, site: Site) -> Tensor:
         return natural(G, rtol=self.cut(site))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from refused import message, write
@@ -12,6 +14,7 @@ from egalitarian.lab import config
 from egalitarian.lab.config import catalog, merging
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.config.spec import Method
+from egalitarian.lab.runs import Request, changed_values
 
 
 def test_changes_reach_the_experiment_and_the_methods() -> None:
@@ -42,6 +45,47 @@ def test_changes_reach_into_a_chain() -> None:
 def test_a_change_reaches_a_group_whose_module_has_dots_in_its_name(place: str) -> None:
     groups = catalog.load("transformer", [f"{place}.blocks.0.lr=2", f"{place}.output.lr=3"], ["egd"]).method("egd").groups
     assert {module: own.lr for module, own in groups.items()} == {"blocks.0": 2.0, "output": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "of", "others", "own"),
+    [
+        (["optim={lr=0.5}", "methods.egd.optim.lr=2"], lambda method: method.optim.lr, 0.5, 2.0),
+        (
+            ['transform=[{name="polar"}]', "methods.egd.transform.0.precision=fast"],
+            lambda method: method.transform,
+            (config.PolarSettings(),),
+            (config.PolarSettings(precision="fast"),),
+        ),
+    ],
+)
+def test_a_change_into_a_changed_table_reaches_one_method(
+    changes: list[str], of: Callable[[Method], Any], others: Any, own: Any
+) -> None:
+    values = changed_values(changes)
+    request = Request("addition-97", "egd", (0,), "cpu", 1, Path("runs"), values=values)
+    both = ["sgd", "egd"]
+    for experiment in (
+        catalog.load("addition-97", changes, both),
+        catalog.load("addition-97", methods=both, values=values),
+    ):
+        assert of(experiment.method("sgd")) == others
+        assert of(experiment.method("egd")) == own
+    assert of(request.loaded.method("egd")) == own
+    assert request.values == changed_values(changes), "loading changes no value of the request"
+
+
+def test_a_value_is_one_value() -> None:
+    assert merging.parse_change("optim.betas=[0.5,\n0.9] # two lines") == ("optim.betas", [0.5, 0.9])
+    for change in ("optim.lr=1\nx=2", "optim.lr=1\n[x]", "optim={lr=1}\nx.y=2"):
+        key, _, text = change.partition("=")
+        assert message("addition-97", [change]).startswith(f"--set {key} must be one value, got {text!r}; repeat --set")
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000, "9" * 400, "-" + "9" * 400])
+def test_a_number_that_is_too_long_is_named(number: str, tmp_path: Path) -> None:
+    assert "training.warmup must" in message("addition-97", [f"training.warmup={number}"])
+    assert "mine" in message(write(tmp_path / "mine.toml", f'extends = "addition-97"\ntraining.warmup = {number}\n'))
 
 
 def test_every_setting_of_a_method_can_be_changed_in_several() -> None:

@@ -45,6 +45,16 @@ BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
     "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
     "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),
     "three betas": ({"optim": {"betas": [0.9, 0.9, 0.9]}}, "betas must be two numbers, got [0.9, 0.9, 0.9]"),
+    "an lr beyond float32": ({"optim": {"lr": 1e308}}, "optim.lr must be at most 1e+30, got 1e+308; lower it"),
+    "a decay beyond float32": ({"optim": {"weight_decay": 1e31}}, "optim.weight_decay must be at most 1e+30, got 1e+31"),
+    "lr and decay beyond float32": (
+        {"optim": {"lr": 1e20, "weight_decay": 1e20}},
+        "optim.lr * weight_decay must be at most 1e+30, got 1e+40",
+    ),
+    "a transform beyond float32": (
+        {"transform": [{"name": "grokfast-ma", "window": 2, "lamb": 1e39}]},
+        "transform.0.lamb must be at most 1e+30, got 1e+39",
+    ),
     "nesterov without momentum": ({"optim": {"nesterov": True}}, "nesterov must be false without momentum, got true"),
     "nesterov of rmsprop": (
         {"optim": {"optimizer": "rmsprop", "momentum": 0.9, "nesterov": True}},

@@ -19,6 +19,15 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
     assert (tmp_path / "somewhere" / "index.html").exists()
 
 
+def test_check_says_where_it_cannot_write(command, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    code, _, err = command("check", "addition-97", "--record", "nowhere/verdicts.toml")
+    assert code == 2
+    assert err.startswith("egalitarian: nowhere/verdicts.toml must be writable, got: No such file or directory; ")
+    assert command("check", "addition-97", "--record", "verdicts.toml")[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs", "verdicts.toml"]
+
+
 def test_toy_says_what_holds(command, tmp_path: Path) -> None:
     code, out, _ = command("toy", "--quick", "--eps", "0.1", "--out", "figures")
     assert code == 0

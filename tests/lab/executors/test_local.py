@@ -230,6 +230,25 @@ def test_how_the_command_ends(ended: dict[str, int], outcome: bool | type[Except
             run_executor(pool)
 
 
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ({"a": -9}, "a (killed by signal 9, perhaps for lack of memory); the same command resumes"),
+        ({"a": -11, "b": 0}, "a (killed by signal 11); the same command resumes"),
+        (
+            {"a": 2, "b": -9},
+            "a (exit code 2), b (killed by signal 9, perhaps for lack of memory); see their errors above; "
+            "the same command resumes",
+        ),
+    ],
+)
+def test_a_job_that_was_killed_is_told_of(ended: dict[str, int], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        run_executor(Mock(run=lambda: ended))
+    failed = sum(status != 0 for status in ended.values())
+    assert capsys.readouterr().err == f"egalitarian: {failed} of {len(ended)} jobs failed: {told}\n"
+
+
 def test_after_the_time_nothing_begins(tmp_path: Path) -> None:
     requests = [a_request(tmp_path, method) for method in ("sgd", "egd")]
     ended = Pool(Console(), requests, 1, minutes=0).run()

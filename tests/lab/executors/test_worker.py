@@ -7,8 +7,10 @@ import importlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +23,7 @@ from small import law, small
 from egalitarian.lab.config import Run, SpecError
 from egalitarian.lab.executors import STOPPED, WORKER, Lines, request_json, worker
 from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop, changed_values
+from egalitarian.lab.runs.files import Held, acquire
 
 VALUES = {"task.modulus": 7, "model.width": 8, "training.batch": 8, "optim.lr": 0.1 + 0.2, "training.drop_last": True}
 SMALL = Request("addition-97", "sgd", (0, 1), "cpu", 1, Path("runs"), values=VALUES, epochs=2)
@@ -82,6 +85,34 @@ def test_a_worker_carries_out_what_it_reads(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("records.jsonl"))) == 2
     again = run_worker(tmp_path)
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "addition-97 sgd: 2 seeds already stored")
+
+
+PARENT = """
+import os, signal, subprocess, sys
+with open("request") as request:
+    worker = subprocess.Popen(sys.argv[1:], stdin=request, stdout=subprocess.PIPE, start_new_session=True)
+worker.stdout.readline()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_stops_when_its_parent_was_killed(tmp_path: Path) -> None:
+    request = dataclasses.replace(SMALL, runs=tmp_path, seeds=(0,), epochs=10**9)
+    (tmp_path / "request").write_text(request_json(request))
+    command = [sys.executable, "-c", PARENT, *WORKER]
+    started = subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert started.returncode == -signal.SIGKILL
+    (lock,) = tmp_path.rglob("lock")
+    deadline = time.monotonic() + 4  # an epoch takes milliseconds; without a reader, its next line is 5 s away
+    while True:
+        try:
+            acquire(lock).release()
+            break
+        except Held:
+            assert time.monotonic() < deadline, "the worker still trains"
+            time.sleep(0.05)
+    (checkpoint,) = tmp_path.rglob("checkpoint-*")
+    assert checkpoint.name != "checkpoint-0.safetensors", "it stored what it had"
 
 
 def test_a_workers_mistakes_are_messages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,15 @@ def kernels(shape: tuple[int, ...], cuda: bool) -> dict[str, Kernel]:
     return {BASELINE: authors, **polars, **lowrank, "row norm": eg.normalize, "Muon's iteration": newton_schulz}
 
 
+def coarse(G: Tensor) -> dict[str, Kernel]:
+    """The coarse factor, by name, where matrices of this shape have one."""
+    try:
+        method = eg.explain(G, precision="coarse").partition(":")[0]
+    except (ValueError, RuntimeError):
+        return {}
+    return {f"{method}, coarse": partial(eg.polar, precision="coarse")}
+
+
 def matrix(shape: tuple[int, ...], condition: float, device: torch.device) -> Tensor:
     """float32, singular values log-spaced from 1 down to 1 / condition; drawn on the CPU, the same everywhere."""
     generator = torch.Generator("cpu").manual_seed(0)
@@ -112,7 +121,8 @@ def rows(setup: Setup) -> Iterator[BenchRow]:
         group = " x ".join(map(str, shape))
         setup.report(f"{group}: the float64 SVD")
         samples = {condition: matrix(shape, condition, setup.device) for condition in CONDITIONS}
-        G, listed = samples[CONDITIONS[0]], kernels(shape, setup.cuda)
+        G = samples[CONDITIONS[0]]
+        listed = kernels(shape, setup.cuda) | coarse(G)
         timings = measure([_candidate(name, kernel, G) for name, kernel in listed.items()], setup, group)
         errors: dict[str, dict[str, float | None]] = {name: {} for name in listed}
         for condition, sample in samples.items():
@@ -121,9 +131,9 @@ def rows(setup: Setup) -> Iterator[BenchRow]:
                 setup.report(f"{group}: {name}, error")
                 errors[name][_key(condition)] = _error(kernel, sample, exact)
         default = {precision: eg.explain(G, precision=precision).partition(":")[0] for precision in ("exact", "fast")}
+        defaults = {*coarse(G), *(f"{method}, {precision}" for precision, method in default.items())}
         for name in listed:
-            is_default = any(name == f"{method}, {precision}" for precision, method in default.items())
-            yield _row(group, name, timings[name], errors[name], "the default" if is_default else "")
+            yield _row(group, name, timings[name], errors[name], "the default" if name in defaults else "")
 
 
 def _candidate(name: str, kernel: Kernel, G: Tensor) -> Candidate:

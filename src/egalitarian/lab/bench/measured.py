@@ -1,31 +1,33 @@
-"""A measured theme and its files: a table, the numbers, a picture. Ctrl-C keeps the rows so far."""
+"""A measured theme and its files: a table, the numbers, a picture. Ctrl-C keeps the rows so far, a kill the processes."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import multiprocessing
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import egalitarian
-from egalitarian.lab.bench import experiments, kernels, steps
-from egalitarian.lab.bench.theme import BenchRow, Setup, Theme
-from egalitarian.lab.config import SpecError, nearest
+from egalitarian.lab.bench.theme import BenchRow, Setup, Theme, message
 from egalitarian.lab.report import Block, markdown_lines
 from egalitarian.lab.report.figures import CYCLE, WIDTH, styled
 from egalitarian.lab.runs import environment, write_atomically
 
-THEMES = {theme.name: theme for theme in (kernels.THEME, steps.THEME, experiments.THEME, experiments.CLOCK)}
-LONG = ("clock",)
-"""Measured only if named: the paper's SGD on six tasks takes hours."""
 MARKERS = "os^Dv"
+Report = Callable[[str], None]
 UNITS = {"ms": "ms", "seconds": "seconds"}
 
 
@@ -39,6 +41,8 @@ class Measured:
     quick: bool = False
     complete: bool = True
     """False if it was stopped."""
+    date: str = ""
+    """The day in the names of files; empty: that of the environment."""
 
     @property
     def tables(self) -> list[dict[str, Any]]:
@@ -47,15 +51,18 @@ class Measured:
     @property
     def stem(self) -> str:
         """File name: `kernels_nvidia-h200_2026-11-15`. A quick or stopped measurement never replaces a complete one."""
-        hardware = "-".join(re.findall(r"[a-z0-9]+", self.environment["hardware"].lower())) or "unknown"
         apart = ("_quick" if self.quick else "") + ("" if self.complete else "_partial")
-        return f"{self.theme.name}_{hardware}_{self.environment['when'][:10]}{apart}"
+        return f"{self.theme.name}_{slug(self.environment['hardware'])}_{self.day}{apart}"
+
+    @property
+    def day(self) -> str:
+        return self.date or str(self.environment["when"][:10])
 
     @property
     def heading(self) -> str:
         where = self.environment
         threads = f"{where['threads']} thread" + ("s" if where["threads"] > 1 else "")
-        text = f"{where['hardware']}, {threads}, torch {where['torch']}, Python {where['python']}, {where['when'][:10]}"
+        text = f"{where['hardware']}, {threads}, torch {where['torch']}, Python {where['python']}, {self.day}"
         apart = ["--quick: small sizes, the numbers mean nothing"] if self.quick else []
         apart += [] if self.complete else ["stopped before all was measured"]
         return "; ".join([f"{text}; medians of n repeats, egalitarian {egalitarian.__version__}", *apart])
@@ -102,13 +109,56 @@ class Measured:
         }
 
 
-def chosen(names: Sequence[str]) -> list[Theme]:
-    """The named themes, each once, or all but the long ones."""
-    for name in names:
-        if name not in THEMES:
-            hint = nearest(name, THEMES) or "leave it out for the usual ones"
-            raise SpecError(f"theme must be one of {', '.join(THEMES)}, got {name!r}; {hint}")
-    return [THEMES[name] for name in dict.fromkeys(names or (name for name in THEMES if name not in LONG))]
+def slug(hardware: str) -> str:
+    """As part of a file's name: nvidia-h200."""
+    return "-".join(re.findall(r"[a-z0-9]+", hardware.lower())) or "unknown"
+
+
+class Parts:
+    """What processes have measured, by name, in a file from which a rerun goes on.
+
+    Every process is written at once. Parts of other code, versions or settings are left behind, with a message.
+    """
+
+    def __init__(self, name: str, basis: dict[str, Any], setup: Setup) -> None:
+        self._basis, self._found = basis, dict[str, Any]()
+        self.path: Path | None = None
+        if setup.out is None:
+            return
+        day = setup.date or datetime.now(UTC).date().isoformat()
+        quick = "_quick" if setup.quick else ""
+        self.path = setup.out / f"{name}-parts_{slug(basis['hardware'])}_{day}{quick}.json"
+        if not self.path.exists():
+            return
+        stored = self._stored(self.path)
+        changed = [key for key in basis if stored["basis"].get(key) != basis[key]]
+        if changed:
+            left = f"{len(stored['parts'])} measured processes are not used, and will be overwritten"
+            setup.note(f"{self.path}: {left}; changed since: {', '.join(changed)}.")
+        else:
+            self._found = stored["parts"]
+
+    @staticmethod
+    def _stored(path: Path) -> dict[str, Any]:
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            return {"basis": dict(stored["basis"]), "parts": dict(stored["parts"])}
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{path} must have the parts of a benchmark, got another content; delete it, or name another --out"
+            ) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._found
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return dict(self._found[name])
+
+    def add(self, name: str, part: dict[str, Any]) -> None:
+        self._found[name] = part
+        if self.path is not None:
+            content = {"basis": self._basis, "parts": self._found}
+            write_atomically(self.path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def measure_theme(theme: Theme, setup: Setup) -> Measured:
@@ -120,7 +170,45 @@ def measure_theme(theme: Theme, setup: Setup) -> Measured:
             rows.append(row)
     except KeyboardInterrupt:
         complete = False
-    return Measured(theme, tuple(rows), environment(setup.device), setup.quick, complete)
+    return Measured(theme, tuple(rows), environment(setup.device), setup.quick, complete, setup.date)
+
+
+def apart(work: Callable[[Report], dict[str, Any]], report: Report) -> dict[str, Any]:
+    """What the function returns in a process of its own, with as many threads; a RuntimeError if it fails or dies."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(there, work, torch.get_num_threads()))
+    process.start()
+    there.close()
+    try:
+        while isinstance(said := here.recv(), str):
+            report(said)
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"the process ended with status {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+    if "error" in said:
+        raise RuntimeError(said["error"])
+    return dict(said)
+
+
+def _answer(pipe: Connection, work: Callable[[Report], dict[str, Any]], threads: int) -> None:
+    """Ctrl-C is the parent's business. What other packages print is dropped. A parent that is gone ends the work."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    with (
+        contextlib.suppress(BrokenPipeError),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        try:
+            pipe.send(work(pipe.send))
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            pipe.send({"error": message(error)})
 
 
 @styled

@@ -1,4 +1,4 @@
-"""One training step of the paper's networks, of a plain torch program, and one optimizer step on the matrices of a GPT."""
+"""One step of training the paper's networks, of a plain torch program, and of optimizers on a GPT's matrices; the peers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 import egalitarian as eg
 from egalitarian.lab.bench.theme import BenchRow, Candidate, Column, Setup, Theme, measure, text, three_digits, times
@@ -49,14 +50,14 @@ def _mlp_candidates(sizes: tuple[int, ...], batch: int, rank: int, setup: Setup,
         "row norm": eg.RowNorm(),
     }
     for name, transform in transforms.items():
-        model = _network(sizes).to(setup.device)
+        model = mlp(*sizes).to(setup.device)
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
         if transform is not None:
             eg.attach(optimizer, model, transform)
         yield Candidate(name, partial(_train_step, model, optimizer, x, y), captures=not name.startswith("randomized"))
 
 
-def _network(sizes: tuple[int, ...]) -> nn.Sequential:
+def mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for fan_in, fan_out in pairwise(sizes):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
@@ -106,6 +107,7 @@ def _gpt_steps(
     transforms = {
         "EGD exact": eg.Polar(),
         "EGD fast": eg.Polar(precision="fast"),
+        "EGD coarse": eg.Polar(precision="coarse"),
         f"randomized, rank {rank}": eg.LowRankPolar(rank),
         "row norm": eg.RowNorm(),
     }
@@ -114,15 +116,15 @@ def _gpt_steps(
         optimizer = torch.optim.SGD(every, lr=LR)
         eg.attach(optimizer, plan, transform)
         yield name, optimizer.step, not name.startswith("randomized")
-    for precision in ("exact", "fast"):
+    for precision in ("exact", "fast", "coarse"):
         yield f"equalize_ alone, {precision}", partial(eg.equalize_, plan, eg.Polar(precision=precision)), True
     muon = torch.optim.Muon(every, lr=LR)
     yield "torch.optim.Muon", muon.step, True
     if setup.cuda and not setup.quick:
         yield "torch.optim.Muon, compiled", torch.compile(torch.optim.Muon(every, lr=LR).step), False
-    for package, build in PEERS.items():
+    for package in PEERS:
         if installed(package):
-            yield f"{package} {version(package)}", LazyStep(partial(build, package, every)), False
+            yield title(package), LazyStep(partial(peer, package, every)), False
 
 
 class LazyStep:
@@ -138,36 +140,63 @@ class LazyStep:
         self._optimizer.step()
 
 
-def _pytorch_optimizer(package: str, weights: Sequence[Tensor]) -> Any:
-    return importlib.import_module(package).Muon([{"params": list(weights), "use_muon": True}], lr=LR)
+def _pytorch_optimizer(module: Any, weights: list[Tensor]) -> Optimizer:
+    return cast(Optimizer, module.Muon([{"params": weights, "use_muon": True}], lr=LR))
 
 
-def _heavyball(package: str, weights: Sequence[Tensor]) -> Any:
-    module = importlib.import_module(package)
+def _heavyball(module: Any, weights: list[Tensor]) -> Optimizer:
     kind = getattr(module, "Muon", None) or module.ForeachMuon  # its name before version 3
-    return kind(list(weights), lr=LR)
+    return cast(Optimizer, kind(weights, lr=LR))
 
 
-def _muon(package: str, weights: Sequence[Tensor]) -> Any:
-    return importlib.import_module(package).SingleDeviceMuon(list(weights), lr=LR)
+def _muon(module: Any, weights: list[Tensor]) -> Optimizer:
+    return cast(Optimizer, module.SingleDeviceMuon(weights, lr=LR))
 
 
-PEERS: dict[str, Callable[[str, Sequence[Tensor]], Any]] = {
+def _gram_newton_schulz(module: Any, weights: list[Tensor]) -> Optimizer:
+    """Its own Muon. It restarts where its search would; the search prints pages."""
+    return cast(
+        Optimizer,
+        module.Muon(weights, lr=LR, ns_use_kernels=installed(GRAM_KERNELS), gram_newton_schulz_restart_iterations=[2]),
+    )
+
+
+def _dion(module: Any, weights: list[Tensor]) -> Optimizer:
+    """On one device, with its Triton kernels where they can run."""
+    return cast(Optimizer, module.Muon(weights, lr=LR, use_triton=weights[0].is_cuda and installed("triton")))
+
+
+PEERS: dict[str, Callable[[Any, list[Tensor]], Optimizer]] = {
     "pytorch_optimizer": _pytorch_optimizer,
     "heavyball": _heavyball,
     "muon": _muon,
+    "gram_newton_schulz": _gram_newton_schulz,
+    "dion": _dion,
 }
 """Muon in other packages, by the module's name, measured if installed. The package of `muon` is muon-optimizer."""
+GRAM_KERNELS = "quack"
+"""The module of the kernels that gram_newton_schulz may use."""
+
+
+def peer(package: str, weights: Sequence[Tensor]) -> Optimizer:
+    """The package's Muon on these matrices."""
+    return PEERS[package](importlib.import_module(package), list(weights))
 
 
 def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
+def title(package: str) -> str:
+    """The name and version of a peer, in tables."""
+    without = package == "gram_newton_schulz" and not installed(GRAM_KERNELS)
+    return f"{package} {version(package)}" + (", without its kernels" if without else "")
+
+
 def version(package: str) -> str:
     try:
         return importlib.metadata.version({"muon": "muon-optimizer"}.get(package, package))
-    except importlib.metadata.PackageNotFoundError:  # a module of that name, not from PyPI
+    except importlib.metadata.PackageNotFoundError:  # a module of that name, not installed by pip
         return "of no known version"
 
 

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,14 @@ class Setup:
     """Numbers of seeds to train as one batch, one after another; empty: the theme's own."""
     report: Callable[[str], None] = field(default=lambda doing: None)
     """Gets a message about what is being measured."""
+    only: tuple[str, ...] = ()
+    """Workloads of the theme `train`; empty: all."""
+    out: Path | None = None
+    """The folder in which that theme stores every process; None stores nothing."""
+    date: str = ""
+    """The day in the names of files; empty: today."""
+    note: Callable[[str], None] = field(default=lambda text: None)
+    """Gets what the user should read afterwards, too."""
 
     @property
     def cuda(self) -> bool:
@@ -72,12 +81,12 @@ class Theme:
     rows: Callable[[Setup], Iterator[BenchRow]]
 
     def table(self, rows: Sequence[BenchRow]) -> list[dict[str, Any]]:
-        """The rows as flat tables, with their ratios."""
+        """The rows as flat tables, with their ratios: the measured ones, or those of the numbers."""
         made: list[dict[str, Any]] = []
         for row in rows:
             base = next((each for each in rows if (each.group, each.method) == (row.group, self.baseline)), None)
             flat = {"group": row.group, "method": row.method, "n": row.n, **row.numbers}
-            flat["ratio"] = self._ratio(row, base, self.number)
+            flat.setdefault("ratio", self._ratio(row, base, self.number))
             if self.graph_key:
                 flat["graph_ratio"] = self._ratio(row, base, self.graph_key)
             made.append({**flat, "note": row.note})

@@ -186,7 +186,8 @@ def _read_table(name: str, text: str) -> Table:
     """One file's own table; the path of a user's task file is relative to the file that names it."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        repr(table)  # an integer that Python refuses to print is refused here
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{name} must be TOML, got a file that is not: {error}; correct it") from None
     task = table.get("task")
     if name.endswith(".toml") and isinstance(task, dict) and isinstance(task.get("file"), str):

@@ -133,7 +133,10 @@ def parse_change(change: str) -> tuple[str, Any]:
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise SpecError(f"--set must be key=value, got {change!r}; for example --set optim.lr=0.5")
-    return key.strip(), _parse_value(text.strip())
+    try:
+        return key.strip(), _parse_value(text.strip())
+    except ValueError as error:
+        raise SpecError(f"--set {key.strip()} {error}") from None
 
 
 def apply_change(table: Table, key: str, value: Any, chosen: set[str]) -> list[Key]:
@@ -187,7 +190,7 @@ def _put(table: Table, path: list[str], value: Any, key: str) -> None:
     if not isinstance(inner, dict):
         number = "; a list's parts have numbers, as in transform.0.precision" if isinstance(inner, list) else ""
         raise SpecError(f"{key} must lead to a setting, got a value before its end{number}; see `egalitarian show`")
-    inner[path[-1]] = value
+    inner[path[-1]] = copy.deepcopy(value)  # a later change into it is one method's, and not the caller's
 
 
 def _index(part: str) -> int:
@@ -197,8 +200,14 @@ def _index(part: str) -> int:
 
 
 def _parse_value(text: str) -> Any:
-    """The text as TOML, or unchanged if it is not TOML."""
+    """The text as TOML, or unchanged if it is not TOML. ValueError if it is more than a value, or too long a number."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        table = tomllib.loads(f"value = {text}")
+        repr(table)  # an integer too long for decimal digits, written in base 16, fails here, too
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
+    except ValueError:
+        raise ValueError(f"must have numbers of fewer digits, got {len(text)} characters; correct the value") from None
+    if len(table) > 1:
+        raise ValueError(f"must be one value, got {text!r}; repeat --set for another setting")
+    return table["value"]

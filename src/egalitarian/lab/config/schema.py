@@ -20,6 +20,8 @@ from egalitarian.lab.config import renamed
 
 USER_MODULES = "egalitarian_file_"
 """Prefix of the modules made from users' task files."""
+MOST_BITS = 63
+"""Of an integer, without its sign: torch's end there, as TOML's do."""
 
 
 class SpecError(ValueError):
@@ -236,7 +238,10 @@ def _check_range(what: str, value: Any, metadata: Mapping[str, Any]) -> None:
     for number in numbers:
         if not all(_RULES[key][1](number, bound) for key, bound in bounds.items()):
             rule = " and ".join(f"{_RULES[key][0]} {bound:g}" for key, bound in bounds.items())
-            raise SpecError(f"{what} must be {rule}, got {number:g}; {metadata['hint'] or 'choose one in that range'}")
+            got = f"{number:g}" if _is_finite(number) else str(number)
+            raise SpecError(f"{what} must be {rule}, got {got}; {metadata['hint'] or 'choose one in that range'}")
+        if isinstance(number, int) and number.bit_length() > MOST_BITS:
+            raise SpecError(f"{what} must fit into 64 bits, got {number}; correct the value")
 
 
 def _join(where: str, key: str) -> str:

@@ -18,7 +18,16 @@ from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything,
 VERSION = 1
 """Part of every run's id. Raise it whenever the same settings give other results than before."""
 
+LARGEST = 1e30
+"""No number of an optimizer or a transform is larger: float32 ends at 3.4e38, and steps multiply them."""
 Loss = Literal["cross-entropy", "squared-error", "one-hot-squared-error", "hinge"]
+
+
+def _refuse_huge(numbers: Mapping[str, Any]) -> None:
+    """Torch's own error for a number beyond float32 names none."""
+    for what, number in numbers.items():
+        if isinstance(number, float) and abs(number) > LARGEST:
+            raise SpecError(f"{what} must be at most {LARGEST:g}, got {number:g}; lower it: float32 ends at 3.4e38")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +43,7 @@ class Optim(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _refuse_huge({**vars(self), "lr * weight_decay": self.lr * self.weight_decay})
         if self.momentum and self.optimizer not in ("sgd", "muon", "rmsprop"):
             raise SpecError(f"momentum must be 0 for {self.optimizer}, got {self.momentum:g}; use betas")
         if self.nesterov and (not self.momentum or self.optimizer not in ("sgd", "muon")):
@@ -46,6 +56,10 @@ class Optim(Settings):
 @dataclass(frozen=True, kw_only=True)
 class TransformSettings(Kind):
     """One link of a chain of gradient transforms. Kinds have the names of the library's transforms."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_huge(vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)

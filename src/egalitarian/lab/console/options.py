@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,36 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from egalitarian.lab.config import Experiment, SpecError
+from egalitarian.lab.runs import StoreError, write_atomically
 
 MOST_SEEDS = 10_000
+MOST_THREADS = 1024
+
+
+def few_threads(threads: int) -> int:
+    """Torch takes no number beyond 32 bits. A range of typer's would widen the help beyond 80 columns."""
+    if threads > MOST_THREADS:
+        raise SpecError(f"--threads must be at most {MOST_THREADS}, got {threads}; one is usually best")
+    return threads
+
+
+def runs_folder(value: str | Path) -> Path:
+    """A folder of stored runs, which need not exist. Not a SpecError: typer would replace the text of a ValueError."""
+    text, path = str(value), Path(value)
+    if not text:
+        raise StoreError("--runs must be a folder, got an empty name; leave it out for runs")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise StoreError(f"--runs must have a name in UTF-8, got {text!r}; rename the folder, or name another") from None
+    if path.is_symlink() and not path.exists():
+        raise StoreError(
+            f"--runs must be a folder, got {path}, a link to {path.readlink()}, which is not there; mend the link"
+        )
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"--runs must be a folder, got the file {path}; name another")
+    return path
+
 
 DataOption = Annotated[
     Path | None,
@@ -26,13 +55,23 @@ DataOption = Annotated[
     ),
 ]
 RunsOption = Annotated[
-    Path, typer.Option("--runs", metavar="FOLDER", envvar="EGALITARIAN_RUNS", help="Folder of the stored runs.")
+    Path,
+    typer.Option(
+        "--runs",
+        metavar="FOLDER",
+        envvar="EGALITARIAN_RUNS",
+        parser=runs_folder,
+        help="Folder of the stored runs.",
+    ),
 ]
 SeedsOption = Annotated[
     str, typer.Option("--seeds", metavar="N,...", help="Seeds, as 0-7 or 0,2,5; they are trained as one batch.")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=1, help="CPU threads; one is usually best.")]
+ThreadsOption = Annotated[
+    int,
+    typer.Option("--threads", metavar="N", min=1, callback=few_threads, help="CPU threads; one is usually best."),
+]
 ChangesOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as optim.lr=0.5; may be repeated."),
@@ -158,10 +197,11 @@ def choose_device(text: str) -> torch.device:
 
 def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     """The named methods, or those trained by default if none is named; `all` is every method."""
+    for name in names:
+        if name != "all":
+            experiment.method(name)
     if "all" in names:
         return list(experiment.methods)
-    for name in names:
-        experiment.method(name)
     return list(names) or experiment.usual
 
 
@@ -181,10 +221,19 @@ def own_folder(option: str, folder: Path) -> Path:
 
 def own_file(path: Path, content: str) -> Path:
     """A file that may be written: a new one, or an earlier one of ours, recognised by `content`, a text in all of them."""
-    if path.is_dir() or (path.exists() and content not in path.read_text(encoding="utf-8", errors="replace")):
+    if path.exists() and not (path.is_file() and content in path.read_text(encoding="utf-8", errors="replace")):
         what = "a folder" if path.is_dir() else "a file of another kind"
         raise SpecError(f"{path} must be new or have {content} in it, got {what}; name another")
     return path
+
+
+def write_own_file(path: Path, content: str, text: str) -> None:
+    """Writes `text` to an `own_file`. A full disk or a missing permission is an error, and leaves the file as it was."""
+    try:
+        write_atomically(own_file(path, content), text)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SpecError(f"{path} must be writable, got: {reason}; free some space, or name another file") from error
 
 
 def picture_file(path: Path) -> Path:
@@ -229,3 +278,11 @@ def parse_counts(option: str, text: str) -> tuple[int, ...]:
     if not all(re.fullmatch(r"[1-9]\d{0,3}", word) for word in found):
         raise SpecError(f"{option} must be whole numbers from 1 to 9999, got {text!r}; for example 1,8")
     return tuple(int(word) for word in found)
+
+
+def parse_day(option: str, text: str) -> str:
+    """A day as 2026-11-18; an empty text stays one."""
+    try:
+        return text and date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise SpecError(f"{option} must be a day as 2026-11-18, got {text!r}; leave it out for today") from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,10 +22,12 @@ from egalitarian.lab.console.options import (
     ThreadsOption,
     choose_device,
     existing_runs,
-    own_file,
     own_folder,
     parse_counts,
+    parse_day,
     parse_numbers,
+    split_each,
+    write_own_file,
 )
 from egalitarian.lab.console.tables import LEAST, put, table
 from egalitarian.lab.runs import Store, configure_process
@@ -86,7 +90,7 @@ def check(
     checked = judge(Store(existing_runs(runs)), tuple(experiments or ()))
     print_verdicts(console, checked)
     if record is not None:
-        own_file(record, "[[verdicts]]").write_text(record_to_toml(checked.verdicts, load_record()), encoding="utf-8")
+        write_own_file(record, "[[verdicts]]", record_to_toml(checked.verdicts, load_record()))
         console.print(f"Written: [bold]{escape(str(record))}[/bold]", soft_wrap=True)
         console.print("Add a reason there for every cell that is not inside.")
     if not checked.is_consistent(strict=strict):
@@ -121,7 +125,9 @@ def toy(
 def bench(
     themes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="THEME", help="kernels, step, experiment, clock.", show_default="all but clock"),
+        typer.Argument(
+            metavar="THEME", help="kernels, step, train, experiment, clock.", show_default="all but train and clock"
+        ),
     ] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
@@ -133,8 +139,20 @@ def bench(
             help="Numbers of seeds to train together. Default: 1,8; for clock 8; for step on a GPU 1,8,64.",
         ),
     ] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="WORKLOAD",
+            help="For train: mod97, mlp; on a GPU resnet18, gpt-4x1024, ...; may be repeated.",
+            show_default="all",
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, to see that it works: seconds.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for tables and pictures.")] = Path("bench"),
+    date: Annotated[
+        str, typer.Option("--date", metavar="DAY", help="Day in the names of files.", show_default="today")
+    ] = "",
 ) -> None:
     """Measure what EGD costs: kernels, a training step, an experiment.
 
@@ -143,23 +161,32 @@ def bench(
     step: a training step with and without EGD, for the paper's networks and a GPT's matrices; Muon and other packages are
     measured where they are installed.
 
+    train: whole training steps of an MLP up to a GPT, beside Muon, in several processes. Killed, the same command goes on
+    where it stopped.
+
     experiment: addition-97 trained to 95%.
 
     clock: six of the paper's tasks, trained with its SGD and with EGD, which takes hours on a CPU.
 
-    The first three take minutes on a GPU and a quarter of an hour on a CPU. Ctrl-C keeps what has been measured.
+    Without a name, kernels, step and experiment take minutes on a GPU and a quarter of an hour on a CPU. Ctrl-C keeps what
+    has been measured.
     """
-    from egalitarian.lab.bench import Setup, chosen, measure_theme
+    from egalitarian.lab.bench import Setup, chosen, chosen_workloads, measure_theme
 
     console = Console(highlight=False)
     configure_process(threads, None)
     listed, counts, where = chosen(themes or ()), parse_counts("--seeds", seeds), choose_device(device)
     if out.exists() and not out.is_dir():
         raise SpecError(f"--out must be a folder, got the file {out}; name another")
+    setup = Setup(where, quick, counts, only=tuple(split_each(only)), out=out, date=parse_day("--date", date))
+    if setup.only and "train" not in [theme.name for theme in listed]:
+        raise SpecError(f"--only must go with the theme train, got {', '.join(setup.only)}; `egalitarian bench train`")
+    chosen_workloads(setup)
     out.mkdir(parents=True, exist_ok=True)
     for theme in listed:
         with status_line(console, theme.name) as update:
-            measured = measure_theme(theme, Setup(where, quick, counts, update))
+            remark = partial(console.print, soft_wrap=True, markup=False)
+            measured = measure_theme(theme, dataclasses.replace(setup, report=update, note=remark))
         print_bench(console, measured, measured.write(out))
         if not measured.complete:
             console.print("Stopped. What was measured is written.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -270,10 +271,19 @@ def run_executor(executor: Executor) -> bool:
     ended = executor.run()
     failed = {name: status for name, status in ended.items() if status not in (0, STOPPED, TIME_OVER)}
     if failed:
-        named = ", ".join(f"{name} (exit code {status})" for name, status in failed.items())
-        print(f"egalitarian: {len(failed)} of {len(ended)} jobs failed: {named}; see their errors above", file=sys.stderr)
+        named = ", ".join(f"{name} ({_ending(status)})" for name, status in failed.items())
+        hints = ["see their errors above"] if any(status > 0 for status in failed.values()) else []
+        hints += ["the same command resumes"] if any(status < 0 for status in failed.values()) else []
+        print(f"egalitarian: {len(failed)} of {len(ended)} jobs failed: {named}; {'; '.join(hints)}", file=sys.stderr)
     if STOPPED in ended.values():
         raise Interrupted
     if failed:
         raise typer.Exit(1)
     return TIME_OVER not in ended.values()
+
+
+def _ending(status: int) -> str:
+    """How a job failed; one that was killed has printed no error."""
+    if status > 0:
+        return f"exit code {status}"
+    return f"killed by signal {-status}{', perhaps for lack of memory' if -status == signal.SIGKILL else ''}"

@@ -1,10 +1,17 @@
-"""A worker process: reads one request as JSON from standard input, carries it out, and exits with its status."""
+"""A worker process: reads one request as JSON from standard input, carries it out, and exits with its status.
+
+It stops when nobody reads its output any more: a pool that was killed leaves no process behind.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import select
+import signal
 import sys
+import threading
 from typing import Any
 
 from egalitarian.lab.executors.local import STOPPED, Executable, Lines
@@ -37,5 +44,16 @@ def main() -> int:
         return 2
 
 
+def stop_with_reader(output: int) -> None:
+    """Stops this process, as Ctrl-C does, once nobody reads from this pipe: the pool that started it was killed."""
+    poll = select.poll()
+    poll.register(output, 0)  # for errors alone: a pipe has one without a reader, a file never
+    while not (found := poll.poll(1000)):
+        pass
+    if found[0][1] & (select.POLLERR | select.POLLHUP):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=stop_with_reader, args=(sys.stdout.fileno(),), daemon=True).start()
     raise SystemExit(main())

@@ -1,0 +1,67 @@
+"""Whether the forward pass runs under autocast to half precision, which a step cannot see: learnt from a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+class Autocast:
+    """Learns it at the first forward pass in training mode with gradients enabled.
+
+    Args:
+        modules: those whose matrices are taken. The first that is called tells; then the hooks of all are removed.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], half: bool | None = None) -> None:
+        self.half = half
+        """Whether it ran under autocast to half precision; None as long as that is unknown."""
+        self._handles = [module.register_forward_pre_hook(_Probe(self)) for module in modules]
+
+    def learn(self, device: str) -> None:
+        self.half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in HALVES
+        self.remove()
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    @property
+    def text(self) -> str:
+        return {None: "autocast unknown", True: "autocast to half precision", False: "no autocast"}[self.half]
+
+
+class _Probe:
+    """The hook. A copy or a pickle of the module does not carry it."""
+
+    def __init__(self, learner: Autocast) -> None:
+        self._learner = learner
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or not module.training or not torch.is_grad_enabled():
+            return
+        device = next((parameter.device.type for parameter in module.parameters()), "cpu")
+        self._learner.learn(device)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _gone
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return _gone_hook, ()
+
+
+def _gone(module: nn.Module, args: Any) -> None:
+    """In the place of the hook of a copied module: removes itself."""
+    for key, hook in list(module._forward_pre_hooks.items()):
+        if hook is _gone:
+            del module._forward_pre_hooks[key]
+
+
+def _gone_hook() -> Any:
+    return _gone

@@ -66,8 +66,9 @@ class TransformSettings(Kind):
 class PolarSettings(TransformSettings, kind="polar"):
     """U Vᵀ."""
 
-    precision: Literal["auto", "exact", "fast"] = setting("auto")
-    """Fast: accurate to 1e-2 for directions above 1e-3 of the largest; weaker ones come out weaker (`egalitarian.polar`).
+    precision: Literal["auto", "exact", "fast", "coarse"] = setting("auto")
+    """Fast: accurate to 1e-3 for directions above 1e-3 of the largest; weaker ones come out weaker. Coarse: singular values
+    between 0.65 and 1.25 (`egalitarian.polar`).
     Auto: fast in float32 on a GPU, else exact; a run's environment records which."""
 
 

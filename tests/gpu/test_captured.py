@@ -214,6 +214,7 @@ def test_gradients_that_are_absent_in_turn() -> None:
     compared(once)
 
 
+@pytest.mark.filterwarnings("ignore:no gradient in 10 steps")
 def test_more_sets_of_gradients_than_are_recorded() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -275,7 +276,7 @@ def test_several_attachments_and_streams() -> None:
 
 def test_inside_a_graph_of_the_user_there_is_no_inner_one() -> None:
     def once(model: nn.Module, capture: bool) -> None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.05, device="cuda"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         egd = eg.attach(optimizer, model, [eg.Momentum(0.5), eg.Polar()], capture=capture)
         x, y = (each.clone() for each in next(batches()))
 

@@ -15,5 +15,5 @@ def known(name: str, *epochs: int | None, experiment: Experiment = ADDITION, bud
     runs = []
     for seed, crossed in enumerate(epochs):
         outcome = Outcome(0.95, epochs=budget if crossed is None else crossed + 1, crossed=crossed)
-        runs.append(Progress(Run(experiment, name, seed), outcome, last={}, curve=[0.5]))
+        runs.append(Progress(Run(experiment, name, seed, "cpu"), outcome, last={}, curve=[0.5]))
     return MethodRuns(name, Stop(0.95, budget, 5), experiment.method(name).epochs, tuple(runs))

@@ -43,6 +43,7 @@ def write_run(
     together: int = 4,
     diverged: bool = False,
     learnt: Callable[[int], float] | None = None,
+    old: bool = False,
     **about: Any,
 ) -> Stored:
     """Stores a run that passes at epoch `crossed` and stops five epochs later, or does not pass within its budget.
@@ -50,10 +51,12 @@ def write_run(
     Args:
         epochs: to train, with a crossing or without one.
         learnt: training accuracy by epoch.
-        about: of the environment, where it differs from `HERE`.
+        old: as version 1 stored it.
+        about: of the environment, where it differs from `HERE`. With `polar="exact"`, a method's `auto` is exact.
     """
     loaded = catalog.load(experiment, changes) if isinstance(experiment, str) else experiment
-    run = Run(loaded, method, seed)
+    device = {"exact": "cpu", "fast": "cuda"}.get(about.get("polar", ""), about.get("device", HERE["device"]))
+    run = Run(loaded, method, seed, device, old)
     last = epochs if epochs is not None else run.method.epochs if crossed is None else crossed + 6
     walk = np.random.default_rng([seed, len(method), last])
     direction = walk.normal(size=(2, SKETCH)) / math.sqrt(SKETCH)

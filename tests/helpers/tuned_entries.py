@@ -84,7 +84,7 @@ def begun(family: Family, method: str, complete: bool = False, **more: Any) -> d
     """A method's entry with one point, and with fresh seeds if it is complete. The ids are those of real runs."""
     tuned, grid = family.methods[method], Grid(family, method)
     lr, decay = tuned.lr.centre, tuned.decay.centre
-    runs = grid.tuning_runs(lr, decay)
+    runs = grid.tuning_runs(lr, decay, "cpu")
     seeds = [SeedResult(run.seed, run.id, 9, 3, 1.0, 0.5, False).to_json() for run in runs]
     point = {"place": [0, 0], "lr": lr, "decay": decay}
     return {

@@ -20,7 +20,7 @@ from torch import Tensor
 from egalitarian.apply.batch import Batch, Gradient
 from egalitarian.apply.gradients import PassSettings, is_expanded, transform_batch
 from egalitarian.apply.state import State, Tensors, copied_in_place
-from egalitarian.transforms import MatrixTransform, Site, Sketches, Transform, not_declared
+from egalitarian.transforms import LowRankPolar, MatrixTransform, Site, Sketches, Transform, not_declared
 
 WARM_UP = 2
 """Steps without a graph before a capture: kernels are compiled and libraries initialised in them."""
@@ -217,12 +217,19 @@ class Captures:
         inside = replace(settings, decay=None, grad_scale=None, observe=None)
         sketches, graph = Sketches(), torch.cuda.CUDAGraph()
         pool = self._pools.setdefault(device, torch.cuda.graph_pool_handle())
-        with _capturing(graph, pool, device), sketches.kept():
+
+        def transform() -> None:
             position = 0
             for batch in batches:
                 grads = stand_ins[position : position + len(batch.indices)]
                 position += len(batch.indices)
                 copied_in_place(own, State(state.step, transform_batch(batch, grads, inside, own)))
+
+        with sketches.kept():
+            if any(isinstance(link, LowRankPolar) for link in self._chain):
+                transform()  # allocates the sketches outside the graph's memory
+            with _capturing(graph, pool, device):
+                transform()
         return Recording(graph, indices, tuple(stand_ins), own, sketches, settings.active)
 
     def _stand_ins(self, device: torch.device, grads: Sequence[Tensor]) -> list[Tensor]:
@@ -281,6 +288,8 @@ def _capturing(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> 
             except BaseException:
                 with suppress(RuntimeError):
                     graph.capture_end()
+                generator = torch.cuda.default_generators[device.index]
+                generator.graphsafe_set_state(generator.clone_state())  # torch leaves it as if a capture went on
                 raise
             graph.capture_end()
     finally:

@@ -49,7 +49,7 @@ OnNonfinite = Literal["keep", "raise"]
 def attach(
     optimizer: Optimizer,
     model_or_plan: nn.Module | Plan,
-    transform: Transform | Sequence[Transform] = Polar(),
+    transform: Transform | Sequence[Transform] = Polar(precision="auto"),
     *,
     decay_before: float = 0.0,
     until: Until | None = None,
@@ -65,7 +65,7 @@ def attach(
         optimizer: any optimizer for dense gradients, bare or wrapped by a framework.
         model_or_plan: a model, which stands for `matrices(model)`, or a `Plan`. The optimizer must hold every matrix of a
             plan. With a model it may lack some; EGD takes those once `add_param_group` adds them.
-        transform: one transform, or a sequence applied in order. The default is exact EGD.
+        transform: one transform, or a sequence applied in order. The default is EGD, as exact as the gradients: see `Polar`.
         decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised. It stays on
             while EGD is off. The paper's MLP experiments use 1e-4 to 1e-2. In most runs use the optimizer's own
             `weight_decay` instead, which acts after equalising: see `docs/settings.md`.

@@ -42,7 +42,7 @@ class EGD(torch.optim.SGD):
         weight_decay: weight decay after equalising, on the scale of U Vᵀ. Start with lr x weight_decay of 0.01 to 0.1:
             see `docs/settings.md`.
         decay_before: weight decay before equalising. The paper's MLP experiments use 1e-4 to 1e-2.
-        transform: one transform, or a sequence applied in order. The default is exact EGD.
+        transform: one transform, or a sequence applied in order. The default is EGD, as exact as the gradients: see `Polar`.
         foreach, maximize: as in `torch.optim.SGD`.
         capture: on a GPU, replay the transforms from a CUDA graph, which is several times faster for small matrices.
 
@@ -64,7 +64,7 @@ class EGD(torch.optim.SGD):
         nesterov: bool = False,
         weight_decay: float = 0.0,
         decay_before: float = 0.0,
-        transform: Transform | Sequence[Transform] = Polar(),
+        transform: Transform | Sequence[Transform] = Polar(precision="auto"),
         foreach: bool | None = None,
         maximize: bool = False,
         capture: bool = True,

@@ -49,8 +49,8 @@ class SketchKey(NamedTuple):
 class Sketches:
     """The sketches of `LowRankPolar` in a captured CUDA graph, refilled before every replay.
 
-    A graph replays operations, but does not draw random numbers. Capture the step under `with sketches.kept():`.
-    Then call `sketches.draw(step)` before each replay, with the number of that step, counted from 0.
+    A graph replays operations, but does not draw random numbers. Make one step, and then capture one, under
+    `with sketches.kept():`. Call `sketches.draw(step)` before each replay, with the number of that step, counted from 0.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Sketches:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Context manager for the capture: a step captured inside reads its sketches from this object."""
+        """Context manager for a step before the capture and for the capture: they read their sketches from this object."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -66,8 +66,13 @@ class Sketches:
             _CURRENT.reset(token)
 
     def _buffer(self, key: SketchKey, device: torch.device) -> Tensor:
-        """The memory of this sketch; not filled at first."""
+        """The memory of this sketch. It must not be memory of the graph, which may use that for something else first."""
         if key not in self._buffers:
+            if is_capturing(device):
+                raise RuntimeError(
+                    f"a captured sketch must be known before the capture, got that of {key.name!r}; make one step under "
+                    f"sketches.kept() first"
+                )
             self._buffers[key] = torch.empty(key.rows, key.columns, dtype=torch.float64, device=device)
         return self._buffers[key]
 
@@ -82,10 +87,15 @@ _CURRENT: ContextVar[Sketches | None] = ContextVar("sketches", default=None)
 
 def sketch_for(key: SketchKey, step: int, device: torch.device) -> Tensor | None:
     """The sketch of this step. During capture: the memory that `Sketches.draw` fills, or None without `Sketches.kept`."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        current = _CURRENT.get()
+    current = _CURRENT.get()
+    if is_capturing(device):
         return None if current is None else current._buffer(key, device)
-    return gaussian(key.rows, key.columns, key.seed_at(step), device)
+    drawn = gaussian(key.rows, key.columns, key.seed_at(step), device)
+    return drawn if current is None else current._buffer(key, device).copy_(drawn)
+
+
+def is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def sketch_seed(seed: int, name: str, step: int | None) -> int:

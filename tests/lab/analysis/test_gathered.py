@@ -67,7 +67,7 @@ def test_an_older_version_is_a_variant(store: Store) -> None:
     (stored.folder / "spec.json").write_text(json.dumps(spec))
     found = gather(store)
     assert not found.runs
-    assert found.variants[0].differs == "version = 0 (catalogue: 1)"
+    assert found.variants[0].differs == "version = 0 (catalogue: 2)"
 
 
 def test_a_run_from_before_a_setting_that_it_has_at_its_default_counts(store: Store) -> None:

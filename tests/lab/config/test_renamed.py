@@ -16,7 +16,7 @@ from tuned_entries import begun
 
 import egalitarian as eg
 from egalitarian.lab.analysis import gather
-from egalitarian.lab.config import catalog, renamed
+from egalitarian.lab.config import DEVICES, Experiment, catalog, renamed
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.config.spec import Run, TransformSettings
 from egalitarian.lab.console.cli import main
@@ -28,8 +28,20 @@ from egalitarian.lab.tuning.results import Results
 from egalitarian.lab.tuning.table import all_results
 
 IDS = json.loads((Path(__file__).parents[2] / "data" / "run-ids.json").read_text())
-"""Of seed 0, as the last version with the old names computed them."""
+"""Of seed 0: the id of a method without a polar factor, as the last version with the old names computed it. Of others the
+id on a CPU, that on a GPU, and the id by version 1, which is as it was, too."""
 PLAN = load_plan()
+
+
+def ids(experiment: Experiment) -> dict[str, str | dict[str, str]]:
+    """As `IDS` has them, of an experiment's methods."""
+    found: dict[str, str | dict[str, str]] = {}
+    for method in experiment.methods:
+        by_device = {device: Run(experiment, method, 0, device) for device in DEVICES}
+        before = by_device["cpu"].before
+        several = {device: run.id for device, run in by_device.items()}
+        found[method] = several["cpu"] if before is None else {**several, "version 1": before.id}
+    return found
 
 
 # ---- ids ------------------------------------------------------------------------------------------------------------
@@ -43,13 +55,13 @@ def test_every_shipped_method_has_its_id_on_record() -> None:
 @pytest.mark.parametrize("name", IDS["experiments"])
 def test_run_ids_are_those_of_the_old_names(name: str) -> None:
     experiment = catalog.load(name)
-    assert {method: Run(experiment, method, 0).id for method in experiment.methods} == IDS["experiments"][name]
+    assert ids(experiment) == IDS["experiments"][name]
 
 
 @pytest.mark.parametrize("name", IDS["families"])
 def test_run_ids_of_the_tuning_plan_are_those_of_the_old_names(name: str) -> None:
     experiment = catalog.load(PLAN[name].experiment, added=PLAN[name].added)
-    assert {method: Run(experiment, method, 0).id for method in experiment.methods} == IDS["families"][name]
+    assert ids(experiment) == IDS["families"][name]
 
 
 def test_new_names_are_names_that_there_are_and_old_ones_are_not() -> None:
@@ -218,11 +230,11 @@ def test_a_run_in_a_folder_of_the_old_names_is_found_and_read(
     store = Store(tmp_path)
     for seed in range(2):
         write_run(store, experiment, method, seed, 10)
-    run = Run(catalog.load(experiment), method, 0)
+    run = Run(catalog.load(experiment), method, 0, "cuda")
     old = aged(store, run, *folder.split("/"))
     assert store.find(run).folder == old
     assert store.find(run).spec["settings"]["decay"] == run.method.decay
-    assert {stored.folder for stored in store.all(experiment)} == {old, store.folder(Run(run.experiment, method, 1))}
+    assert {stored.folder for stored in store.all(experiment)} == {old, store.folder(Run(run.experiment, method, 1, "cuda"))}
     found = gather(store, [experiment])
     assert [(each.experiment, each.method, each.seed) for each in found.runs] == [(experiment, method, n) for n in (0, 1)]
     assert not found.variants
@@ -247,7 +259,7 @@ def test_a_run_that_lies_under_both_names_counts_once(tmp_path: Path) -> None:
 def test_changed_runs_of_an_older_version_are_told_in_new_spellings(tmp_path: Path) -> None:
     store = Store(tmp_path)
     write_run(store, "addition-97", "egd", 0, 10, changes=["methods.egd.decay=after"])
-    aged(store, Run(catalog.load("addition-97", ["methods.egd.decay=after"]), "egd", 0), "addition-97", "egd")
+    aged(store, Run(catalog.load("addition-97", ["methods.egd.decay=after"]), "egd", 0, "cuda"), "addition-97", "egd")
     (variant,) = gather(store, ["addition-97"]).variants
     assert variant.differs == "decay = after (catalogue: before)"
 
@@ -257,7 +269,7 @@ def test_the_commands_read_old_folders(tmp_path: Path, capsys: pytest.CaptureFix
     experiment = catalog.load("addition-97-decay-after")
     for seed in range(3):
         write_run(store, "addition-97-decay-after", "egd", seed)
-        aged(store, Run(experiment, "egd", seed), "addition-97-decay-outside", "egd")
+        aged(store, Run(experiment, "egd", seed, "cuda"), "addition-97-decay-outside", "egd")
     runs = ["--runs", str(store.root)]
     assert main(["check", "addition-97-decay-after", *runs]) == 0
     assert main(["report", "addition-97-decay-after", *runs, "--out", str(tmp_path / "out")]) == 0
@@ -275,7 +287,7 @@ def test_a_run_goes_on_in_its_old_folder(tmp_path: Path) -> None:
     experiment, store = groks(), Store(tmp_path)
     experiment = experiment.replace(methods={"row-norm": experiment.method("egd")})
     sweep(experiment, "row-norm", [6], store, CPU, stop=Stop(0.9, 3, 1))
-    run = Run(experiment, "row-norm", 6)
+    run = Run(experiment, "row-norm", 6, "cpu")
     old = aged(store, run, experiment.name, "column-norm")
     (old.parent.parent / "row-norm").rmdir()
     request = Request("", "row-norm", (6,), "cpu", 1, tmp_path, epochs=6, past=9, preloaded=experiment)

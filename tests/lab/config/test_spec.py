@@ -11,8 +11,8 @@ from egalitarian.lab.config import catalog, spec
 from egalitarian.lab.config.spec import Run
 
 
-def run_id(*changes: str, name: str = "addition-97", method: str = "egd", seed: int = 0) -> str:
-    return Run(catalog.load(name, changes, [method]), method, seed).id
+def run_id(*changes: str, name: str = "addition-97", method: str = "egd", seed: int = 0, device: str = "cpu") -> str:
+    return Run(catalog.load(name, changes, [method]), method, seed, device).id
 
 
 def test_ids_are_what_they_were() -> None:
@@ -45,7 +45,7 @@ def test_an_id_is_the_same_for_the_same_mathematics(change: str) -> None:
         experiment = catalog.load("addition-97")
         field = {"title": "another"} if change == "title_of_method" else {"by_default": False}
         method = experiment.method("egd").replace(**field)
-        changed = Run(experiment.replace(methods={"egd": method}), "egd", 0).id
+        changed = Run(experiment.replace(methods={"egd": method}), "egd", 0, "cpu").id
     else:
         changed = run_id(change)
     assert changed == run_id()
@@ -56,8 +56,8 @@ def test_an_id_does_not_depend_on_names() -> None:
     renamed = experiment.replace(
         name="mine", title="Mine", about="", methods={"other": experiment.method("egd")}, claims={}
     )
-    assert Run(renamed.replace(sources={}), "other", 0).id == run_id()
-    assert Run(experiment.replace(methods={"egd": experiment.method("egd")}), "egd", 0).id == run_id()
+    assert Run(renamed.replace(sources={}), "other", 0, "cpu").id == run_id()
+    assert Run(experiment.replace(methods={"egd": experiment.method("egd")}), "egd", 0, "cpu").id == run_id()
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_ids_differ_by_rank_seed_version_and_method(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_described_is_the_run() -> None:
-    run = Run(small(), "egd", 3)
+    run = Run(small(), "egd", 3, "cpu")
     said = json.loads(json.dumps(run.describe()))
     assert (said["id"], said["version"], said["seed"]) == (run.id, spec.VERSION, 3)
     assert (said["experiment"], said["method"]) == ("addition-97", "egd")
     assert said["task"]["modulus"] == 7
     assert said["settings"]["optim"]["lr"] == run.method.optim.lr
-    assert said["settings"]["transform"] == [{"name": "polar", "precision": "auto"}]
+    assert said["settings"]["transform"] == [{"name": "polar", "precision": "exact"}]

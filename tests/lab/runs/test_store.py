@@ -57,7 +57,7 @@ def half(tmp_path: Path) -> Path:
 
 
 def the_run(seed: int = 6) -> Run:
-    return Run(EXPERIMENT, "egd", seed)
+    return Run(EXPERIMENT, "egd", seed, "cpu")
 
 
 def only(root: Path, pattern: str, seed: int = 6) -> Path:

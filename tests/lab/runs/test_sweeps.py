@@ -153,7 +153,9 @@ def test_a_seed_is_the_same_in_any_batch_to_rounding(tmp_path: Path) -> None:
     run(tmp_path / "all", experiment, "egd", SEEDS, stop)
     for seed in SEEDS:
         run(tmp_path / "alone", experiment, "egd", [seed], stop)
-        one, other = (Store(tmp_path / part).find(Run(experiment, "egd", seed)).records() for part in ("all", "alone"))
+        one, other = (
+            Store(tmp_path / part).find(Run(experiment, "egd", seed, "cpu")).records() for part in ("all", "alone")
+        )
         for record, lone in zip(one, other, strict=True):
             assert [value for value in record.values() if isinstance(value, float)] == pytest.approx(
                 [value for value in lone.values() if isinstance(value, float)], rel=1e-6, abs=1e-9
@@ -212,7 +214,7 @@ def test_a_seed_that_diverges_is_done(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), None])
 def test_a_loss_that_is_not_finite_is_the_same_in_memory_and_on_the_disk(loss: float | None) -> None:
-    progress = Progress(Run(groks(), "egd", 0), Outcome(0.9))
+    progress = Progress(Run(groks(), "egd", 0, "cpu"), Outcome(0.9))
     progress.take({"epoch": 0, "train_loss": loss, "train_accuracy": 0.1, "test_accuracy": 0.1})
     assert progress.diverged
     assert progress.done(STOP)
@@ -381,7 +383,7 @@ def test_an_interrupt_ends_the_sweep_with_everything_saved(
         train(tmp_path, listener=Signals(number, epoch))
     assert signal.getsignal(number) is before
     for seed in SEEDS:
-        records = [one for one in Store(tmp_path).find(Run(groks(), "egd", seed)).records() if "snapshot" not in one]
+        records = [one for one in Store(tmp_path).find(Run(groks(), "egd", seed, "cpu")).records() if "snapshot" not in one]
         assert len(records) == min(epoch + 1, ENDS[seed])
     train(tmp_path)
     assert recorded(tmp_path) == unbroken
@@ -468,7 +470,7 @@ def test_a_process_that_was_terminated_has_saved_everything(
     os.kill(process, signal.SIGTERM)
     (tmp_path / "runs" / "go").touch()
     assert trainers.wait(process) == INTERRUPTED
-    records = Store(tmp_path / "runs").find(Run(groks(), "egd", 1)).records()
+    records = Store(tmp_path / "runs").find(Run(groks(), "egd", 1, "cpu")).records()
     assert [record["epoch"] for record in records if "snapshot" not in record] == list(range(6))
     train(tmp_path / "runs")
     assert recorded(tmp_path / "runs") == unbroken

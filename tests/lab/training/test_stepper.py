@@ -16,7 +16,7 @@ from egalitarian.lab import config
 from egalitarian.lab.config import Experiment, Method, Optim, TransformSettings, catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper, resolved
+from egalitarian.lab.training.stepper import OPTIMIZERS, TRANSFORMS, Stepper
 
 EXACT = 1e-11
 """Rounding of float64 (2e-16), through some dozen steps; U Vᵀ magnifies it by 2 |G| / s_min, here up to 1e4."""
@@ -414,23 +414,6 @@ def test_a_state_is_one_seeds_own(name: str) -> None:
     assert one.keys() == other.keys()
     for key in one:
         torch.testing.assert_close(one[key], other[key], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("device", "dtype", "precision"),
-    [("cuda", torch.float32, "fast"), ("cuda", torch.float64, "exact"), ("cpu", torch.float32, "exact")],
-)
-def test_auto_is_fast_in_float32_on_a_gpu_and_what_is_asked_for_stays(
-    device: str, dtype: torch.dtype, precision: str
-) -> None:
-    chain = [
-        config.MomentumSettings(),
-        config.PolarSettings(),
-        config.PolarSettings(precision="exact"),
-        config.PolarSettings(precision="fast"),
-    ]
-    found = resolved(chain, torch.device(device), dtype)
-    assert found == [chain[0], config.PolarSettings(precision=precision), *chain[2:]]
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "muon"])

@@ -141,6 +141,6 @@ def test_numbers_and_their_text_are_the_same_runs(name: str) -> None:
             lr, decay = grid.settings(position)
             changes = [f"{key}={value!r}" for key, value in grid.values(lr, decay).items()]
             spelled = load(family.experiment, [f"training.validation={family.validation}", *changes], added=family.added)
-            assert [run.id for run in grid.tuning_runs(lr, decay)] == [
-                Run(spelled, method, seed).id for seed in family.tuning_seeds
+            assert [run.id for run in grid.tuning_runs(lr, decay, "cuda")] == [
+                Run(spelled, method, seed, "cuda").id for seed in family.tuning_seeds
             ]

@@ -51,7 +51,7 @@ def test_every_method_is_tuned_and_measured(tmp_path: Path, family: Family) -> N
         assert chosen["median"] == min(medians, key=lambda median: math.inf if median is None else median)
         loaded = catalog.load("parity-2", [*CHANGES, *best["changes"]])
         for one in entry["fresh"]:  # stored like any other run
-            run = Run(loaded, name, one["seed"])
+            run = Run(loaded, name, one["seed"], "cpu")
             assert run.id == one["id"]
             stored = Store(tmp_path / "runs").find(run).records()
             assert all("validation_accuracy" not in record for record in stored)

@@ -1,14 +1,18 @@
 """All runs of a store: a `RunSummary` for each, with its curve and snapshots.
 
-Runs that count have exactly the settings of the catalogue. Others are variants: runs changed with --set, of an older
-version, or of an experiment that the lab does not have. They are listed with what differs, and never mixed with the rest.
+Runs that count have exactly the settings of the catalogue. Others are variants: runs changed with --set, or of an
+experiment that the lab does not have. They are listed with what differs, and never mixed with the rest.
+
+A method whose polar factor has precision `auto` may have two runs of a seed, one for each tier, and an older record of
+version 1. One of them counts: see `_one_of_each_seed`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +20,18 @@ from typing import TYPE_CHECKING, Any
 from egalitarian.lab.analysis.counts import Value
 from egalitarian.lab.analysis.reading import Reading, RunSummary, read_run
 from egalitarian.lab.analysis.statistics import estimate
-from egalitarian.lab.config import Experiment, Run, beyond, current_method, load_each, names
+from egalitarian.lab.config import (
+    OLD_FAST,
+    OLD_VERSION,
+    Experiment,
+    Run,
+    beyond,
+    current_method,
+    either,
+    everything,
+    load_each,
+    names,
+)
 from egalitarian.lab.runs import Store, Stored, StoreError
 
 if TYPE_CHECKING:
@@ -46,10 +61,15 @@ class Gathered:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is stored and counts nowhere."""
-        if not self.not_begun:
-            return ()
-        return (f"Not begun, without a trained epoch, and counted nowhere: {', '.join(self.not_begun)}",)
+        """What is stored and counts nowhere, and what counts as an older record."""
+        found = []
+        if self.not_begun:
+            found.append(f"Not begun, without a trained epoch, and counted nowhere: {', '.join(self.not_begun)}")
+        old = Counter(f"{run.experiment} {run.method}" for run in self.runs if run.old)
+        if old:
+            counts = ", ".join(f"{name} ({count})" for name, count in old.items())
+            found.append(f"Older records, of version {OLD_VERSION}, count where there are no others: {counts}")
+        return tuple(found)
 
     def of(self, experiment: str, method: str) -> list[RunSummary]:
         """The seeds of a method, in order."""
@@ -134,9 +154,44 @@ def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
             variants.append(summary)
         else:
             counted.append((summary, reading))
+    counted, others = _one_of_each_seed(counted)
+    variants += others
     runs, readings = tuple(run for run, _ in counted), tuple(reading for _, reading in counted)
     rest = (tuple(variants), tuple(warnings), tuple(not_begun))
     return Gathered(tuple(loaded.values()), bool(experiments), runs, *rest, readings)
+
+
+def _one_of_each_seed(
+    counted: Sequence[tuple[RunSummary, Reading]],
+) -> tuple[list[tuple[RunSummary, Reading]], list[RunSummary]]:
+    """One run for each seed of a method; the others, as variants.
+
+    An older record counts where there is no other. Of two tiers that one counts which more of the method's seeds have:
+    seeds that are not unfinished, then all seeds. If both have as many, it is exact.
+    """
+    present = [(run.experiment, run.method, run.polar) for run, _ in counted if not run.old]
+    whole = [(run.experiment, run.method, run.polar) for run, _ in counted if not run.old and run.state != "unfinished"]
+    seeds, finished = Counter(present), Counter(whole)
+
+    def rank(run: RunSummary) -> tuple[bool, int, int, bool]:
+        key = (run.experiment, run.method, run.polar)
+        return run.old, -finished[key], -seeds[key], run.polar != "exact"
+
+    best: dict[tuple[str, str, int], RunSummary] = {}
+    for run, _ in counted:
+        key = (run.experiment, run.method, run.seed)
+        best[key] = min(best.get(key, run), run, key=rank)
+    kept: list[tuple[RunSummary, Reading]] = []
+    others: list[RunSummary] = []
+    for run, reading in counted:
+        counts = best[run.experiment, run.method, run.seed]
+        if run is counts:
+            kept.append((run, reading))
+        else:
+            others.append(
+                replace(run, differs=f"polar factor {run.polar}: of this seed the run with {counts.polar} counts")
+            )
+    return kept, others
 
 
 def _in_order(store: Store, loaded: Mapping[str, Experiment], named: bool) -> Iterator[Stored]:
@@ -161,7 +216,7 @@ def _method(stored: Stored, experiment: Experiment | None) -> str:
 
 def _summarize(stored: Stored, experiment: Experiment | None, store: Store) -> tuple[RunSummary, Reading]:
     spec, method = stored.spec, _method(stored, experiment)
-    run = Run(experiment, method, spec["seed"]) if experiment is not None and method in experiment.methods else None
+    run = None if experiment is None or method not in experiment.methods else _meant(spec, experiment, method)
     current = spec if run is None else run.describe()  # threshold and budget do not change a run: today's count
     measure, budget = current["measure"], current["settings"]["epochs"]
     reading = read_run(stored, measure["threshold"], budget)
@@ -178,9 +233,30 @@ def _summarize(stored: Stored, experiment: Experiment | None, store: Store) -> t
         mean_train_accuracy=reading.mean_train_accuracy,
         seconds=reading.seconds,
         sessions=reading.sessions,
+        polar=_polar(spec, reading),
+        old=run is not None and run.old,
         differs=_differences(spec, experiment, run, stored.folder, store),
     )
     return summary, reading
+
+
+def _meant(spec: dict[str, Any], experiment: Experiment, method: str) -> Run:
+    """The run of the catalogue that a stored one is: the one with its id, or else the one that differs in least."""
+    runs = either(experiment, method, spec["seed"])
+    runs += [run.before for run in runs[:1] if run.before is not None]
+    same = [run for run in runs if run.id == spec["id"]]
+    return same[0] if same else min(runs, key=lambda run: len(_changed(spec, run)))
+
+
+def _polar(spec: dict[str, Any], reading: Reading) -> str:
+    """The tier of the polar factor; of version 1, which stored no tier for `auto`, what the environment says."""
+    links = spec["settings"]["transform"]
+    tiers = ", ".join(dict.fromkeys(link.get("precision", "auto") for link in links if link["name"] == "polar"))
+    if not tiers or spec["version"] > OLD_VERSION:
+        return tiers
+    if tiers == "auto":
+        tiers = "" if reading.platform is None else reading.platform.polar
+    return f"{tiers.replace('fast', OLD_FAST) or 'not said'} (version {OLD_VERSION})"
 
 
 def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: Path, store: Store) -> str:
@@ -189,9 +265,9 @@ def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run |
         return "an experiment that is not the lab's: name its .toml file to report on it"
     if run is None:
         return "a method that the experiment does not have"
-    theirs, ours = dict(_leaves(spec)), dict(_leaves(run.describe()))
-    changed = [name for name in theirs if name.startswith(PARTS) and theirs[name] != ours.get(name, theirs[name])]
-    found = [f"{name.removeprefix('settings.')} = {theirs[name]} (catalogue: {ours[name]})" for name in changed]
+    own = everything(experiment.method(run.method_name))  # its precision may be auto, which a run's is not
+    theirs, ours = dict(_leaves(spec)), dict(_leaves({**run.describe(), "settings": own}))
+    found = [f"{name.removeprefix('settings.')} = {theirs[name]} (catalogue: {ours[name]})" for name in _changed(spec, run)]
     if not found and run.id != spec["id"]:
         found = ["another id: settings that this version does not know, or other defaults"]
     if not found and folder.name != f"seed-{run.seed}-{run.id}":
@@ -199,6 +275,12 @@ def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run |
     if not found and (counts := store.folder(run)) != folder:
         found = [f"a copy under an old name: {counts.relative_to(store.root).as_posix()} counts"]
     return ", ".join(found)
+
+
+def _changed(spec: dict[str, Any], run: Run) -> list[str]:
+    """The dotted names of the settings that a stored spec has otherwise than the run."""
+    theirs, ours = dict(_leaves(spec)), dict(_leaves(run.describe()))
+    return [name for name in theirs if name.startswith(PARTS) and theirs[name] != ours.get(name, theirs[name])]
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

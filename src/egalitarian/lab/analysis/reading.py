@@ -94,7 +94,7 @@ class Platform(NamedTuple):
     """One seed's share of the training, as the median over epochs."""
     measuring_ms_per_epoch: float | None
     polar: str
-    """How the polar factor was computed: "fast", "exact", or both if sessions differ. Empty: not used, or not recorded."""
+    """What the sessions took for `auto`: "fast", "exact", or both. Empty: no polar factor, or not recorded."""
 
     @property
     def label(self) -> str:
@@ -171,6 +171,10 @@ class RunSummary:
     seconds: float | None = None
     """One seed's share of the time, training and measuring."""
     sessions: tuple[TrainingSession, ...] = ()
+    polar: str = ""
+    """The tier of the polar factor, with the version of an older record; empty without a polar factor."""
+    old: bool = False
+    """Whether version 1 stored it, and another version would train another run."""
     differs: str = ""
     """How a variant differs from the catalogue; empty for a run that counts."""
 
@@ -224,7 +228,7 @@ class RunSummary:
             "threads": platform and platform.threads,
             "seeds_side_by_side": platform and platform.seeds,
             "torch": platform and platform.torch,
-            "polar": platform and platform.polar,
+            "polar": self.polar or None,
             "source": platform and platform.source,
             "commit": platform and platform.commit,
             "when": platform and platform.when,

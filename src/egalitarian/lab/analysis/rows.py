@@ -53,7 +53,7 @@ class MethodRow:
     """Over the fair baseline, `plan.fair`, as a ratio of medians."""
     final: Accuracy
     polar: str
-    """How many seeds computed the polar factor how; empty if all did it alike."""
+    """How many seeds took the polar factor in which tier; empty if all took the same, and none is an older record."""
 
     @property
     def title(self) -> str:
@@ -107,7 +107,7 @@ def _method_row(gathered: Gathered, experiment: Experiment, method: str, plan: T
         gain_seconds=ratio(baseline_seconds, seconds) if same_platform and not is_baseline else None,
         fair_gain=None if is_baseline or method == plan.fair else ratio(fair.settled_median, found.settled_median),
         final=final_accuracy(seeds),
-        polar=mixed_polar(seeds),
+        polar=polar_tiers(seeds),
     )
 
 
@@ -126,10 +126,15 @@ def paper_gain(experiment: Experiment, method: str, baseline: str) -> float | No
     return over / under if isinstance(over, int) and isinstance(under, int) else None
 
 
-def mixed_polar(seeds: Iterable[RunSummary]) -> str:
-    """`3 exact, 5 fast`: how many seeds computed the polar factor how; empty if all did it alike."""
-    kinds = Counter(seed.platform.polar or "not said" for seed in seeds if seed.platform is not None)
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) if len(kinds) > 1 else ""
+def polar_tiers(seeds: Iterable[RunSummary]) -> str:
+    """`3 exact, 5 fast`: how many seeds took the polar factor in which tier; empty if all took the same.
+
+    Older records are always named, as `8 fast to 1e-2 (version 1)`.
+    """
+    listed = list(seeds)
+    kinds = Counter(seed.polar for seed in listed)
+    said = len(kinds) > 1 or any(seed.old for seed in listed)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) if said else ""
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ def _accuracy_row(gathered: Gathered, experiment: Experiment, method: str, plan:
         training=median(learnt) if learnt else None,
         paper_gain=paper[0] / paper[1] if paper[0] and paper[1] else None,
         gain=found.median / baseline if found.median is not None and baseline else None,
-        polar=mixed_polar(seeds),
+        polar=polar_tiers(seeds),
     )
 
 

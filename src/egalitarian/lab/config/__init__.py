@@ -42,6 +42,9 @@ from egalitarian.lab.config.schema import (
     setting,
 )
 from egalitarian.lab.config.spec import (
+    DEVICES,
+    OLD_FAST,
+    OLD_VERSION,
     VERSION,
     Claim,
     Experiment,
@@ -59,13 +62,19 @@ from egalitarian.lab.config.spec import (
     RowNormSettings,
     Run,
     TaskSettings,
+    Tier,
     Training,
     TransformSettings,
+    auto_tier,
+    either,
 )
 
 __all__ = [
     "CUT",
+    "DEVICES",
+    "OLD_FAST",
     "OLD_METHODS",
+    "OLD_VERSION",
     "SKETCH",
     "VERSION",
     "Claim",
@@ -96,8 +105,10 @@ __all__ = [
     "SpecError",
     "TablePlan",
     "TaskSettings",
+    "Tier",
     "Training",
     "TransformSettings",
+    "auto_tier",
     "beyond",
     "changing",
     "current_change",
@@ -106,6 +117,7 @@ __all__ = [
     "current_spec",
     "current_title",
     "decode",
+    "either",
     "encode",
     "everything",
     "former_experiments",

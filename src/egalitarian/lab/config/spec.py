@@ -9,14 +9,25 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from egalitarian.lab.config import renamed
 from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, setting
 
-VERSION = 1
-"""Part of every run's id. Raise it whenever the same settings give other results than before."""
+VERSION = 2
+"""Part of a run's id. Raise it whenever the same settings give other results than before.
+
+Version 2: the tier of the polar factor is part of the settings, and fast promises 1e-3 where it promised 1e-2.
+"""
+OLD_VERSION = 1
+"""The version before. It stays that of methods without a polar factor, which version 2 does not concern."""
+OLD_FAST = "fast to 1e-2"
+"""What version 1 computed as `fast`."""
+DEVICES = ("cpu", "cuda")
+"""Types of devices that train runs."""
+Tier = Literal["exact", "fast", "coarse"]
 
 LARGEST = 1e30
 """No number of an optimizer or a transform is larger: float32 ends at 3.4e38, and steps multiply them."""
@@ -69,7 +80,7 @@ class PolarSettings(TransformSettings, kind="polar"):
     precision: Literal["auto", "exact", "fast", "coarse"] = setting("auto")
     """Fast: accurate to 1e-3 for directions above 1e-3 of the largest; weaker ones come out weaker. Coarse: singular values
     between 0.65 and 1.25 (`egalitarian.polar`).
-    Auto: fast in float32 on a GPU, else exact; a run's environment records which."""
+    Auto: fast in float32 on a GPU, else exact; a run's id and spec.json have the tier that was taken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +134,11 @@ class GrokfastMASettings(TransformSettings, kind="grokfast-ma"):
     lamb: float = setting(least=0)
 
 
+def auto_tier(device: str, precision: str) -> Tier:
+    """The tier that `auto` means on a type of device, in float32 or float64."""
+    return "fast" if device == "cuda" and precision == "float32" else "exact"
+
+
 ON_ALL_PARAMETERS = (MomentumSettings, GrokfastEMASettings, GrokfastMASettings)
 """Transforms of every parameter, not of the target matrices alone."""
 
@@ -163,6 +179,19 @@ class Method(Settings):
             raise SpecError(
                 f"until must be absent without a transform, got {self.until:g}; remove it: there is nothing to switch off"
             )
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The precision of each polar factor in the chain of transforms, `auto` among them."""
+        return tuple(link.precision for link in self.transform if isinstance(link, PolarSettings))
+
+    def with_tier(self, tier: Tier) -> Method:
+        """The method with this tier for `auto`."""
+        if "auto" not in self.tiers:
+            return self
+        free = [isinstance(link, PolarSettings) and link.precision == "auto" for link in self.transform]
+        links = zip(self.transform, free, strict=True)
+        return self.replace(transform=tuple(link.replace(precision=tier) if is_free else link for link, is_free in links))
 
     def _check_optimizers(self) -> None:
         """Which optimizers a method may combine, and with which transforms."""
@@ -344,16 +373,42 @@ class Run:
     experiment: Experiment
     method_name: str
     seed: int
+    device: str = ""
+    """The type of the device that trains it. It decides which tier `auto` means, and nothing else."""
+    old: bool = False
+    """Whether it is the run that version 1 stored by these settings: to be read, and never to be continued."""
+
+    def __post_init__(self) -> None:
+        if self.device not in ("", *DEVICES):
+            raise SpecError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}; leave out its number")
+        if not (self.device or self.old) and "auto" in self.experiment.method(self.method_name).tiers:
+            raise SpecError(
+                f"device must be given where a method's polar factor has precision 'auto', got none for "
+                f"{self.method_name}; on 'cuda' it may be another run than on 'cpu'"
+            )
+
+    @cached_property
+    def method(self) -> Method:
+        """With the tier that it takes on the device."""
+        method = self.experiment.method(self.method_name)
+        return method if self.old else method.with_tier(auto_tier(self.device, self.experiment.training.precision))
 
     @property
-    def method(self) -> Method:
-        return self.experiment.method(self.method_name)
+    def version(self) -> int:
+        """Of its results."""
+        return VERSION if self.method.tiers and not self.old else OLD_VERSION
+
+    @property
+    def before(self) -> Run | None:
+        """The run that version 1 stored by the same settings; None if it is this one."""
+        return None if self.version == OLD_VERSION else replace(self, device="", old=True)
 
     @property
     def mathematics(self) -> dict[str, Any]:
         """Everything that determines the results, in the old spellings that ids are made of. Equal means: the same run."""
         parts = {part: meaning(getattr(self.experiment, part)) for part in ("task", "model", "training")}
-        return {"version": VERSION, **parts, "method": renamed.as_hashed(meaning(self.method)), "seed": self.seed}
+        assert self.old or "auto" not in self.method.tiers
+        return {"version": self.version, **parts, "method": renamed.as_hashed(meaning(self.method)), "seed": self.seed}
 
     @property
     def id(self) -> str:
@@ -364,4 +419,10 @@ class Run:
         """All settings as plain values, as stored in spec.json."""
         parts = {part: everything(getattr(self.experiment, part)) for part in ("task", "model", "training", "measure")}
         names = {"experiment": self.experiment.name, "method": self.method_name, "seed": self.seed}
-        return {"id": self.id, "version": VERSION, **names, **parts, "settings": everything(self.method)}
+        return {"id": self.id, "version": self.version, **names, **parts, "settings": everything(self.method)}
+
+
+def either(experiment: Experiment, method: str, seed: int) -> list[Run]:
+    """The runs that these settings mean on a CPU and on a GPU: two where the tiers differ, else one."""
+    on_cpu, on_gpu = (Run(experiment, method, seed, device) for device in DEVICES)
+    return [on_cpu] if on_cpu.method == on_gpu.method else [on_cpu, on_gpu]

@@ -233,7 +233,7 @@ def provenance_table(gathered: Gathered) -> Table:
     groups: dict[tuple[str, ...], list[RunSummary]] = {}
     for run in gathered.runs:
         if run.platform is not None:
-            groups.setdefault(_key(run.platform), []).append(run)
+            groups.setdefault(_key(run.platform, run.polar), []).append(run)
     records: list[dict[str, Value]] = [
         {**dict(zip(PROVENANCE, key, strict=True)), "runs": len(runs), "seeds": _seeds_text(runs), "trained": _dates(runs)}
         for key, runs in groups.items()
@@ -249,18 +249,18 @@ def provenance_table(gathered: Gathered) -> Table:
             "Source: a hash of the package's files as they ran. Equal hashes mean equal code",
             "Commit: only where the checkout had no changes. Where it had, summary.csv names the commit with a +, and only "
             "the source identifies the code",
-            "Polar: how the polar factor was computed, exact or fast (docs/lab.md). Empty where a method has none, or "
-            "where a run is older than this choice",
+            "Polar: the tier of the polar factor (docs/lab.md), with the version of an older record. Empty where a method "
+            "has none",
             *([f"Of {unknown} more it is not stored how they were made"] if unknown else []),
         ),
         records=tuple(records),
     )
 
 
-def _key(platform: Platform) -> tuple[str, ...]:
+def _key(platform: Platform, polar: str) -> tuple[str, ...]:
     """Without the commit of a checkout with changes, as other code ran."""
     commit = NOTHING if platform.commit.endswith("+") else platform.commit or NOTHING
-    return platform.source, commit, platform.hardware, platform.device, platform.torch, platform.polar or NOTHING
+    return platform.source, commit, platform.hardware, platform.device, platform.torch, polar or NOTHING
 
 
 def _seeds_text(runs: Iterable[RunSummary]) -> str:

@@ -109,7 +109,8 @@ def stored_progress(requests: Sequence[Request]) -> list[list[Progress]]:
 
 
 def _read(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-    return read_progress(request.loaded, request.method, seeds, Store(request.runs), stop=stop)
+    store, device = Store(request.runs), torch.device(request.device)
+    return read_progress(request.loaded, request.method, seeds, store, device, stop=stop)
 
 
 def _by_stage(

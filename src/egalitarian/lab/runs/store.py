@@ -150,6 +150,15 @@ class Store:
         stored.check(run)
         return stored
 
+    def before(self, run: Run) -> Stored | None:
+        """What version 1 stored by the same settings, if it trained an epoch. It is read, and never continued."""
+        old = run.before
+        return Stored(self.folder(old)) if old is not None and self.is_begun(old) else None
+
+    def is_begun(self, run: Run) -> bool:
+        """Whether the run has a checkpoint past epoch 0."""
+        return _is_begun(self.folder(run))
+
     def open(self, run: Run) -> Writer:
         """For training: locks the run."""
         return Writer(self.folder(run), run)
@@ -158,8 +167,13 @@ class Store:
         """Every run with a checkpoint past epoch 0."""
         names = [experiment, *former_experiments(experiment)]
         for path in sorted(path for name in names for path in self.root.glob(f"{name}/{method}/seed-*")):
-            if any(file != checkpoint_path(path, 0) for file in path.glob(PATTERN)):
+            if _is_begun(path):
                 yield Stored(path)
+
+
+def _is_begun(folder: Path) -> bool:
+    """Whether the folder has a checkpoint past epoch 0."""
+    return any(file != checkpoint_path(folder, 0) for file in folder.glob(PATTERN))
 
 
 class Writer(Stored):

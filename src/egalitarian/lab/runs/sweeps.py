@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.lab.config import Experiment, PolarSettings, Run, SpecError
+from egalitarian.lab.config import OLD_VERSION, Experiment, Run, SpecError, either
 from egalitarian.lab.runs.outcome import Interrupted, Listener, Outcome, Progress, Silent, Stop
 from egalitarian.lab.runs.provenance import environment
 from egalitarian.lab.runs.store import Store, Writer
-from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Spectra, Stepper, resolved, train
+from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Spectra, Stepper, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""
@@ -37,7 +37,7 @@ class Trainer:
     def train(self, batch: list[Progress]) -> None:
         """Trains these seeds, which are at the same epoch, until each is done. Raises Interrupted when all are saved."""
         first, states = batch[0], _load(batch)
-        about = {**environment(self._device), **_arithmetic(first.run, self._device)}
+        about = {**environment(self._device), **_tiers(first.run)}
         about |= {"epoch": first.next_epoch, "seeds": len(batch)}
         for progress in batch:
             writer, checkpoint = self._writers[progress.run.seed], progress.checkpoint
@@ -133,11 +133,9 @@ def _spectra(run: Run, device: torch.device) -> Spectra:
     return setting
 
 
-def _arithmetic(run: Run, device: torch.device) -> dict[str, str]:
-    """The precision of the polar factor, for the environment."""
-    chain = resolved(run.method.transform, device, getattr(torch, run.experiment.training.precision))
-    modes = [link.precision for link in chain if isinstance(link, PolarSettings)]
-    return {"polar": ", ".join(dict.fromkeys(modes))} if modes else {}
+def _tiers(run: Run) -> dict[str, str]:
+    """The tiers of the polar factors, for the environment."""
+    return {"polar": ", ".join(dict.fromkeys(run.method.tiers))} if run.method.tiers else {}
 
 
 @contextlib.contextmanager
@@ -177,11 +175,12 @@ def sweep(
     """
     stop = stop or Stop.of(experiment, method)
     listener = listener or Silent()
-    runs = {seed: Run(experiment, method, seed) for seed in seeds}
+    runs = {seed: Run(experiment, method, seed, device.type) for seed in seeds}
     known = _look_up(runs, store, stop)
     waiting = [run for seed, run in runs.items() if not known[seed].done(stop)]
     if waiting:
         try_step(experiment, method, waiting[0].seed)
+        _note_others([run for run in waiting if known[run.seed].checkpoint is None], store, listener)
     with contextlib.ExitStack() as stack:
         writers = {run.seed: stack.enter_context(store.open(run)) for run in waiting}
         if writers:
@@ -203,9 +202,32 @@ def sweep(
     return [known[seed] for seed in seeds]
 
 
-def read_progress(experiment: Experiment, method: str, seeds: Sequence[int], store: Store, *, stop: Stop) -> list[Progress]:
+def _note_others(fresh: Sequence[Run], store: Store, listener: Listener) -> None:
+    """Says which of the runs that are not begun were trained by an older version, or with another tier."""
+    if older := sum(store.before(run) is not None for run in fresh):
+        exist = "1 older record exists" if older == 1 else f"{older} older records exist"
+        listener.note(
+            f"{_name(fresh[0])}: {exist}, of version {OLD_VERSION}. Such records stay as they are and are not continued."
+        )
+    others = [other for run in fresh for other in either(run.experiment, run.method_name, run.seed) if other.id != run.id]
+    if found := [other for other in others if store.is_begun(other)]:
+        theirs, ours = (", ".join(dict.fromkeys(run.method.tiers)) for run in (found[0], fresh[0]))
+        seeds = "1 seed is" if len(found) == 1 else f"{len(found)} seeds are"
+        listener.note(
+            f"{_name(fresh[0])}: {seeds} stored with the {theirs} polar factor. On this device it is the {ours} one, "
+            f"which makes other runs."
+        )
+
+
+def _name(run: Run) -> str:
+    return f"{run.experiment.name} {run.method_name}"
+
+
+def read_progress(
+    experiment: Experiment, method: str, seeds: Sequence[int], store: Store, device: torch.device, *, stop: Stop
+) -> list[Progress]:
     """The stored progress of each seed, in the order given. Trains nothing."""
-    known = _look_up({seed: Run(experiment, method, seed) for seed in seeds}, store, stop)
+    known = _look_up({seed: Run(experiment, method, seed, device.type) for seed in seeds}, store, stop)
     return [known[seed] for seed in seeds]
 
 

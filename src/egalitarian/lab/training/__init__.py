@@ -6,7 +6,7 @@
 from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, captured, steps_for, why_eager
 from egalitarian.lab.training.ensemble import Ensemble
 from egalitarian.lab.training.loop import AccuracyMeter, Epoch, FullMeter, Meter, Spectra, train
-from egalitarian.lab.training.stepper import Stepper, resolved
+from egalitarian.lab.training.stepper import Stepper
 
 __all__ = [
     "AccuracyMeter",
@@ -21,7 +21,6 @@ __all__ = [
     "Stepper",
     "Steps",
     "captured",
-    "resolved",
     "steps_for",
     "train",
     "why_eager",

@@ -120,8 +120,8 @@ class Stepper:
 
     def _attach(self, method: Method) -> eg.Attachment:
         target = self._plan.taken[0].parameter
-        links = resolved(method.transform, target.device, target.dtype)
-        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in links]
+        tier = config.auto_tier(target.device.type, str(target.dtype).removeprefix("torch."))
+        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in method.with_tier(tier).transform]
         until = None if method.until is None else eg.Until(method.until)
         targets = {entry.name for entry in self._plan.taken}
         owners = [each for each in self._optimizers if isinstance(each, Stacked) and targets <= {*each.names}]
@@ -160,13 +160,6 @@ class Stepper:
             "streak": [int(state["streak"]) for state in states],
             "tensors": tensors,
         }
-
-
-def resolved(chain: Sequence[TransformSettings], device: torch.device, dtype: torch.dtype) -> list[TransformSettings]:
-    """The chain with 'auto' replaced by the precision that it means on this device."""
-    best = "fast" if device.type == "cuda" and dtype == torch.float32 else "exact"
-    free = [isinstance(link, config.PolarSettings) and link.precision == "auto" for link in chain]
-    return [link.replace(precision=best) if is_free else link for link, is_free in zip(chain, free, strict=True)]
 
 
 def _plan(method: Method, parameters: Mapping[str, Tensor]) -> eg.Plan:

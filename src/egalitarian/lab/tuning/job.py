@@ -40,7 +40,10 @@ class Job:
         with locked(self.out):
             pass  # the folder exists and is writable
         for family, results in zip(self.families, every, strict=True):
-            prepare([self.grid(family, method) for method in self.missing(family, results)])
+            missing = self.missing(family, results)
+            for method in missing:
+                results.refuse_other_runs(method, self.device.type)
+            prepare([self.grid(family, method) for method in missing])
         return every
 
     def results(self, family: Family, *, replace: bool | None = None) -> Results:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from egalitarian.lab.config import Experiment, Method, Run, SpecError, load
+from egalitarian.lab.config import DEVICES, Experiment, Method, Run, SpecError, load
 from egalitarian.lab.runs import Outcome
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Axis, Family
 
@@ -17,6 +17,15 @@ Position = tuple[int, int | None]
 """Powers of the learning rate's and of the decay's factor, from the centre; None is no decay at all."""
 NO_SPECTRA = {"measure.spectra": "snapshots"}
 """Nothing reads the spectra of a point, and on a GPU they take most of an epoch's time."""
+
+
+OLD = "version 1"
+
+
+def polar_text(run: Run) -> str:
+    """The tiers of a run's polar factors, with the version of an older run; empty without a polar factor."""
+    tiers = ", ".join(dict.fromkeys(run.method.tiers))
+    return f"{tiers} ({OLD})" if run.old else tiers
 
 
 def grid_value(centre: float, factor: float, power: int | None) -> float:
@@ -53,13 +62,24 @@ class Grid:
         held_out = {"training.validation": self.family.validation} if validation and self.family.validation else {}
         return self._load({**NO_SPECTRA, **held_out, **self.values(lr, decay)})
 
-    def tuning_runs(self, lr: float, decay: float) -> list[Run]:
+    def tuning_runs(self, lr: float, decay: float, device: str) -> list[Run]:
+        """On a device of this type, `cpu` or `cuda`."""
         experiment = self.experiment(lr, decay, validation=True)
-        return [Run(experiment, self.method, seed) for seed in self.family.tuning_seeds]
+        return [Run(experiment, self.method, seed, device) for seed in self.family.tuning_seeds]
 
-    def fresh_runs(self, lr: float, decay: float) -> list[Run]:
+    def fresh_runs(self, lr: float, decay: float, device: str) -> list[Run]:
         experiment = self.experiment(lr, decay, validation=False)
-        return [Run(experiment, self.method, seed) for seed in self.family.fresh_seeds]
+        return [Run(experiment, self.method, seed, device) for seed in self.family.fresh_seeds]
+
+    def stored_runs(self, lr: float, decay: float) -> dict[str, list[Run]]:
+        """The tuning runs that a file may have of a point: by type of device, and those of version 1."""
+        runs = {device: self.tuning_runs(lr, decay, device) for device in DEVICES}
+        old = [run.before or run for run in runs[DEVICES[0]]]
+        return {**runs, OLD: old}
+
+    def tiers(self, device: str) -> str:
+        """The tiers of the method's polar factors on a device of this type; empty without a polar factor."""
+        return polar_text(self.tuning_runs(*self.settings((0, 0)), device)[0])
 
     @cached_property
     def untuned(self) -> Method:

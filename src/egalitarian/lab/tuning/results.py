@@ -11,10 +11,18 @@ from typing import Any, NoReturn
 
 from filelock import FileLock
 
-from egalitarian.lab.config import Experiment, SpecError, current_change, current_experiment, current_method, current_title
+from egalitarian.lab.config import (
+    Experiment,
+    Run,
+    SpecError,
+    current_change,
+    current_experiment,
+    current_method,
+    current_title,
+)
 from egalitarian.lab.runs import write_atomically
 from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.points import Grid, SeedResult, point_ids
+from egalitarian.lab.tuning.points import Grid, SeedResult, point_ids, polar_text
 
 SHARED = ("family", "experiment", "changes", "score", "threshold", "quick")
 """Fields that hold for all entries of a file."""
@@ -59,7 +67,7 @@ class Results:
         self._kept: set[str] = set()
         self._written_seconds: dict[str, float] = {}
         """By method: this process's seconds that are in the file."""
-        self._ids: dict[tuple[str, float, float], list[str]] = {}
+        self._runs: dict[tuple[str, float, float], dict[str, list[Run]]] = {}
         self.reused, self.seconds = 0, 0.0
         """Points that this process took from the file, and its seconds of training."""
         self.methods = self._read()
@@ -188,17 +196,32 @@ class Results:
         if best is not None and best["budget"] != epochs:
             self._refuse(f"{method}'s epochs", epochs, best["budget"], method)
         point = entry["points"][0]
-        now = self._run_ids(method, point["lr"], point["decay"])
-        then = [seed["id"] for seed in point["seeds"]]
-        if then != now:
+        if self._runs_of(method, point) is None:
             where = f"at lr {point['lr']:g} and decay {point['decay']:g}"
-            self._refuse(f"{method}'s runs {where}, as the experiment is now:", now, then, method)
+            now = [run.id for run in next(iter(self._stored_runs(method, point).values()))]
+            self._refuse(f"{method}'s runs {where}, as the experiment is now:", now, list(point_ids(point)), method)
 
-    def _run_ids(self, method: str, lr: float, decay: float) -> list[str]:
-        key = (method, lr, decay)
-        if key not in self._ids:
-            self._ids[key] = [run.id for run in Grid(self._family, method, self._changes).tuning_runs(lr, decay)]
-        return self._ids[key]
+    def refuse_other_runs(self, method: str, device: str) -> None:
+        """Refuses to continue an entry of version 1, or with another polar factor than this type of device has."""
+        entry = self.entry(method)
+        if entry is None or not entry["points"]:
+            return
+        point = entry["points"][0]
+        there, here = self._runs_of(method, point), self._stored_runs(method, point)[device]
+        if there is not None and [run.id for run in there] != [run.id for run in here]:
+            self._refuse(f"{method}'s polar factor", polar_text(here[0]), polar_text(there[0]), method)
+
+    def _runs_of(self, method: str, point: Mapping[str, Any]) -> list[Run] | None:
+        """The runs that a stored point was made of; None if the experiment has no such runs now."""
+        ids = point_ids(point)
+        several = self._stored_runs(method, point).values()
+        return next((runs for runs in several if tuple(run.id for run in runs) == ids), None)
+
+    def _stored_runs(self, method: str, point: Mapping[str, Any]) -> dict[str, list[Run]]:
+        key = (method, point["lr"], point["decay"])
+        if key not in self._runs:
+            self._runs[key] = Grid(self._family, method, self._changes).stored_runs(point["lr"], point["decay"])
+        return self._runs[key]
 
     def _refuse(self, field: str, now: object, then: object, method: str) -> NoReturn:
         hint = f"name another --out, or overwrite the entry with --replace --method {method}"
@@ -223,7 +246,7 @@ def rules_of(family: Family) -> dict[str, Any]:
 def findings(entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry without its title, the reach of its search, and where, when and how long it was trained."""
     rules = {key: value for key, value in entry["rules"].items() if key not in REACH}
-    found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment", "further")}
+    found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment", "further", "polar")}
     return {**found, "rules": rules}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from egalitarian.lab.analysis import NOTHING, Count, median_and_range, quantile, ratio, times
-from egalitarian.lab.config import SpecError, current_title
+from egalitarian.lab.config import OLD_FAST, OLD_VERSION, SpecError, current_title
 from egalitarian.lab.tuning.results import file_suffix, read_results
 
 Entry = Mapping[str, Any]
@@ -140,8 +140,16 @@ def about(results: Mapping[str, Any]) -> str:
     quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
     return (
         f"{quick}Experiment `{results['experiment']}`, {window} windows, {steps}. The point is {chosen}. Then {counted}."
-        f"{epochs} {seeds}. {where}, summed over processes.{_without_adamw(results)}"
+        f"{epochs} {seeds}. {where}, summed over processes.{_of_version_1(results)}{_without_adamw(results)}"
     )
+
+
+def _of_version_1(results: Mapping[str, Any]) -> str:
+    """A label of older entries, which do not say how they took the polar factor."""
+    entries = results["methods"].values()
+    old = [" ".join(entry["title"].split()) for entry in entries if "polar" not in entry]
+    which = "all methods" if len(old) == len(entries) else "; ".join(old)
+    return f" Tuned by version {OLD_VERSION}, with polar factors {OLD_FAST} on a GPU: {which}." if old else ""
 
 
 def _without_adamw(results: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ class Trials:
     def point(self, position: Position, budget: int) -> Point:
         """The tuning seeds at a position, trained for at most `budget` epochs and compared on the validation split."""
         lr, decay = self.grid.settings(position)
-        runs = self.grid.tuning_runs(lr, decay)
+        runs = self.grid.tuning_runs(lr, decay, self.session.device.type)
         known = self.known.point([run.id for run in runs], budget, self.grid.family.budget)
         if known is not None:
             self.reused += 1
@@ -92,7 +92,7 @@ class Trials:
 
     def fresh(self, position: Position) -> tuple[SeedResult, ...]:
         """The fresh seeds at a position, with the experiment's own budget, compared on all test points."""
-        runs = self.grid.fresh_runs(*self.grid.settings(position))
+        runs = self.grid.fresh_runs(*self.grid.settings(position), self.session.device.type)
         seeds = self.known.fresh([run.id for run in runs])
         if seeds is not None:
             return seeds
@@ -160,19 +160,21 @@ def tune(grid: Grid, session: Session, results: Results, environment: dict[str, 
         results.put(method, results.methods[method])  # the plan may have changed what the file has of the family
         results.reused += len(results.methods[method]["points"])
         return
+    results.refuse_other_runs(method, session.device.type)
+    polar = grid.tiers(session.device.type)
     trials, search = Trials(grid, session, Known(results.entry(method))), Search(grid.family)
     fresh: tuple[SeedResult, ...] = ()
     try:
         for position, budget in search:
             _report_point(session, search, budget, *grid.settings(position))
             if search.add(trials.point(position, budget)):
-                results.put(method, _entry(grid, search, fresh, environment), trials.seconds)
+                results.put(method, _entry(grid, search, fresh, environment, polar), trials.seconds)
         best = search.best
         assert best is not None
         session.report(f"best lr {best.lr:g}, decay {best.decay:g}; now {len(grid.family.fresh_seeds)} fresh seeds")
         fresh = trials.fresh(best.position)
     finally:
-        results.put(method, _entry(grid, search, fresh, environment), trials.seconds)
+        results.put(method, _entry(grid, search, fresh, environment, polar), trials.seconds)
         results.reused += trials.reused
         results.seconds += trials.seconds
 
@@ -182,7 +184,9 @@ def _report_point(session: Session, search: Search, budget: int, lr: float, deca
     session.report(f"point {len(search.points) + 1}{move}: lr {lr:g}, decay {decay:g}, up to {budget} epochs")
 
 
-def _entry(grid: Grid, search: Search, fresh: Sequence[SeedResult], environment: dict[str, Any]) -> dict[str, Any]:
+def _entry(
+    grid: Grid, search: Search, fresh: Sequence[SeedResult], environment: dict[str, Any], polar: str
+) -> dict[str, Any]:
     """All that is known of a method, as its results file stores it."""
     best, tuned = search.best, grid.family.methods[grid.method]
     return {
@@ -195,6 +199,7 @@ def _entry(grid: Grid, search: Search, fresh: Sequence[SeedResult], environment:
         "best": None if best is None else _best(grid, best),
         "fresh": [seed.to_json() for seed in fresh],
         "points": [point.to_json() for point in search.points.values()],
+        "polar": polar,
         "environment": environment,
     }
 

@@ -20,7 +20,7 @@ from egalitarian.lab.analysis import (
     percent,
     times,
 )
-from egalitarian.lab.config import Experiment, TablePlan
+from egalitarian.lab.config import OLD_VERSION, Experiment, TablePlan
 from egalitarian.lab.report.render import Block
 
 
@@ -110,7 +110,7 @@ class Listing:
         return tuple(made)
 
     def notes(self) -> list[str]:
-        """On methods of ours that are not run, and on rows whose seeds computed the polar factor differently."""
+        """On methods of ours that are not run, on rows whose seeds took different polar factors, and on older records."""
         missing: dict[str, list[str]] = {}
         for experiment, (_, ours) in zip(self.experiments, self.rows_by_experiment, strict=True):
             missing.setdefault("; ".join(row.title for row in ours if not row.reached.n), []).append(experiment.title)
@@ -119,9 +119,16 @@ class Listing:
 
 
 def polar_notes(rows: Iterable[MethodRow | AccuracyRow]) -> list[str]:
-    """A note on rows whose seeds computed the polar factor differently."""
-    mixed = [f"{row.experiment.title}, {row.title} ({row.polar})" for row in rows if row.polar]
-    return [f"Rows that pool seeds with the polar factor taken in different ways: {'; '.join(mixed)}"] if mixed else []
+    """Notes on rows whose seeds took the polar factor in different tiers, and on rows of older records alone."""
+    notes = {
+        "Rows that pool seeds with the polar factor taken in different ways": [row for row in rows if "," in row.polar],
+        f"Rows of older records, of version {OLD_VERSION}": [row for row in rows if row.polar and "," not in row.polar],
+    }
+    return [
+        f"{said}: {'; '.join(f'{row.experiment.title}, {row.title} ({row.polar})' for row in found)}"
+        for said, found in notes.items()
+        if found
+    ]
 
 
 def threshold_notes(experiment: Experiment, hardware: str | None) -> list[str]:

@@ -4,18 +4,17 @@ Odd quintics act on the factor itself, X <- (a + b K + c K²) X with K = X Xᵀ,
 1. The first step finds ν = |K²|^(1/4), the Schatten-8 norm of G. It is at least the largest singular value, and at most the
 Schatten-4 norm.
 
-- Coarse: four steps in float16. Together they amplify a weak direction about 260 times, so that rounding noise stays weak.
+- Coarse: four steps in float16. Together they amplify a weak direction about 240 times, so that rounding noise stays weak.
 - Fast: seven steps. In the first four every matrix is the sum of two float16 words: one would drown weak directions.
 
 For a long matrix, two steps at a time act on its Gram matrix. The next pair starts from the Gram matrix of the new factor.
-That removes the rounding which the pair before has amplified. The last fast steps are single,
-since the rounding of a pair would show.
+That removes the rounding which the pair before has amplified. The last fast steps are single, since the rounding of a pair
+would show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from torch.nn import functional
 
 from egalitarian.kernels.coefficients import Coefficients, quintics
 from egalitarian.kernels.route import Route, is_traced
+from egalitarian.kernels.words import Words, gram, product, words
 
 MARGIN = 1.02
 """Steps in one word allow for singular values this much above their interval: there a quintic is steep."""
@@ -41,36 +41,30 @@ LONGEST_ROW = 32768
 """The entries of longer rows are scaled below 1: a Gram matrix must not overflow float16."""
 SMALLEST_NORM = 1e-2
 """Guards divisions for a zero matrix. The Gram matrix of any other has a norm near 1 or above."""
+MULTIPLE = 16
+"""On a GPU, zeros pad both sides to a multiple of this: tensor cores need it."""
 
 
 def polar_by_halves(route: Route, G: Tensor, scale: Tensor) -> Tensor:
     """U Vᵀ of every matrix in G. A zero matrix stays zero, a non-finite one becomes NaN."""
     if G.numel() == 0:
         return G.clone()
-    traced = is_traced(G)
-    flat = G.reshape(-1, *G.shape[-2:])
-    native = G.device.type == "cuda" and not traced
-    if route.tier == "coarse":
-        X = coarse_factor(_scaled(flat, route.padded, traced, torch.float16))
-    else:
-        X = fast_factor(_scaled(flat, route.padded, traced, torch.float32), native)
+    factor = coarse_factor if route.tier == "coarse" else fast_factor
+    X = factor(_scaled(G.reshape(-1, *G.shape[-2:]), MULTIPLE if route.padded else 1))
     return X[:, : G.shape[-2], : G.shape[-1]].reshape(G.shape).to(G.dtype)
 
 
 def coarse_factor(X: Tensor) -> Tensor:
-    """U Vᵀ of float16 matrices (b, m, n) with entries of at most 1. Directions below 1/260 of the norm come out weaker."""
-    return _iterated(Matrix(X), [_eased(step) for step in quintics(COARSE_LOW, COARSE_TOLERANCE)], starts=True).wide
+    """U Vᵀ of matrices (b, m, n) with entries of at most 1, as float16. Directions below 1/240 of the norm are weaker."""
+    steps = [_eased(step) for step in quintics(COARSE_LOW, COARSE_TOLERANCE)]
+    return _iterated(words(X, 1), steps, starts=True).high
 
 
-def fast_factor(X: Tensor, native: bool) -> Tensor:
-    """U Vᵀ of float32 matrices (b, m, n) with entries of at most 1, to 1e-3 for directions above 1e-3 of the largest.
-
-    Args:
-        native: whether the device sums float16 products into a float32 matrix. Otherwise they are made in float32.
-    """
+def fast_factor(X: Tensor) -> Tensor:
+    """The same to 1e-3, for directions above 1e-3 of the largest."""
     steps = quintics(FAST_LOW, FAST_TOLERANCE)
-    strong = _iterated(_split(X, native), steps[:SPLIT_STEPS], starts=True)
-    return _iterated(Matrix(strong.wide.half()), steps[SPLIT_STEPS:], starts=False, pairs=False).wide
+    strong = _iterated(words(X, 2), steps[:SPLIT_STEPS], starts=True)
+    return _iterated(Words(strong.high), steps[SPLIT_STEPS:], starts=False, pairs=False).high
 
 
 def _eased(step: Coefficients) -> Coefficients:
@@ -78,141 +72,68 @@ def _eased(step: Coefficients) -> Coefficients:
     return a / MARGIN, b / MARGIN**3, c / MARGIN**5
 
 
-class Matrix(NamedTuple):
-    """Float16 matrices; or float32 ones as the sum of two float16 words."""
-
-    wide: Tensor
-    high: Tensor | None = None
-    low: Tensor | None = None
-    native: bool = True
-
-
-def _split(wide: Tensor, native: bool) -> Matrix:
-    high = wide.half()
-    low = torch.sub(wide, high, out=torch.empty_like(high)) if native else (wide - high).half()
-    return Matrix(wide, high, low, native)
-
-
-def _like(A: Matrix, wide: Tensor) -> Matrix:
-    """Another matrix in the representation of A."""
-    return Matrix(wide.half()) if A.high is None else _split(wide, A.native)
-
-
-def _sum(by: float, C: Matrix, A: Matrix, B: Matrix) -> Matrix:
-    """by C + A B."""
-    if A.high is None or A.low is None or B.high is None or B.low is None:
-        return Matrix(torch.baddbmm(C.wide, A.wide, B.wide, beta=by))
-    if A.native:
-        wide = torch.baddbmm(C.wide, A.high, B.high, out_dtype=torch.float32, beta=by)
-        wide = torch.baddbmm(wide, A.high, B.low, out_dtype=torch.float32)
-        return _split(torch.baddbmm(wide, A.low, B.high, out_dtype=torch.float32), True)
-    return _split(by * C.wide + A.wide @ B.wide, False)
-
-
-def _times(A: Matrix, B: Matrix) -> Matrix:
-    if A.high is None or A.low is None or B.high is None or B.low is None:
-        return Matrix(torch.bmm(A.wide, B.wide))
-    if A.native:
-        wide = torch.bmm(A.high, B.high, out_dtype=torch.float32)
-        wide = torch.baddbmm(wide, A.high, B.low, out_dtype=torch.float32)
-        return _split(torch.baddbmm(wide, A.low, B.high, out_dtype=torch.float32), True)
-    return _split(A.wide @ B.wide, False)
-
-
-def _gram(A: Matrix, tall: bool = False) -> Matrix:
-    """A Aᵀ, or Aᵀ A of a tall matrix. Half of the second-order terms is computed, the rest is its transpose."""
-    if A.high is None or A.low is None:
-        return Matrix(torch.bmm(A.wide.mT, A.wide) if tall else torch.bmm(A.wide, A.wide.mT))
-    high, low = (A.high.mT, A.low.mT) if tall else (A.high, A.low)
-    if A.native:
-        half = torch.bmm(high, high.mT, out_dtype=torch.float32)
-        half = torch.baddbmm(half, high, low.mT, out_dtype=torch.float32, beta=0.5)
-        return _split(half + half.mT, True)
-    wide = A.wide.mT if tall else A.wide
-    return _split(wide @ wide.mT, False)
-
-
-def _iterated(X: Matrix, steps: Sequence[Coefficients], *, starts: bool, pairs: bool = True) -> Matrix:
+def _iterated(X: Words, steps: Sequence[Coefficients], *, starts: bool, pairs: bool = True) -> Words:
     """The steps on X. The first normalises it, if `starts`."""
-    rows, columns = X.wide.shape[-2:]
+    rows, columns = X.high.shape[-2:]
     tall = rows > columns
     pairs = pairs and max(rows, columns) >= LONG * min(rows, columns)
-    K = _gram(X, tall)
-    scale: Tensor | float = 1.0
+    K, scale = gram(X, tall), None
     if starts:
         K, scale = _normalized(K)
     while True:
         a, *_ = steps[0]
         if pairs and len(steps) > 1:
-            Z, steps = _pair(K, *steps[:2]), steps[2:]
-            X = _applied(_like(Z, Z.wide * scale), X, tall)
-        elif isinstance(scale, Tensor):
-            Z, steps = _shifted(_quintic(K, steps[0]), a), steps[1:]
-            X = _applied(_like(Z, Z.wide * scale), X, tall)
+            Z, steps = _pair(K, steps[0], steps[1], scale), steps[2:]
+            X = product(X, Z) if tall else product(Z, X)
+        elif scale is not None:
+            Z, steps = _quintic(K, steps[0], a, scale), steps[1:]
+            X = product(X, Z) if tall else product(Z, X)
         else:
             H, steps = _quintic(K, steps[0]), steps[1:]
-            X = _sum(a, X, X, H) if tall else _sum(a, X, H, X)
+            X = product(X, H, plus=X, by=a) if tall else product(H, X, plus=X, by=a)
         if not steps:
             return X
-        K, scale = _gram(X, tall), 1.0
+        K, scale = gram(X, tall), None
 
 
-def _applied(Z: Matrix, X: Matrix, tall: bool) -> Matrix:
-    return _times(X, Z) if tall else _times(Z, X)
-
-
-def _normalized(K: Matrix) -> tuple[Matrix, Tensor]:
+def _normalized(K: Words) -> tuple[Words, Tensor]:
     """(K / ν², 1 / ν)."""
     norm = _norm(K).clamp_min(SMALLEST_NORM)
-    K = _like(K, K.wide / norm)
-    ratio = _norm(_gram(K)).sqrt().clamp_min(SMALLEST_NORM)
-    return _like(K, K.wide / ratio), (norm * ratio).rsqrt()
+    ratio = _norm(product(K, K, scale=norm**-2, symmetric=True)).sqrt().clamp_min(SMALLEST_NORM)
+    return K.times(1 / (norm * ratio)), (norm * ratio).rsqrt()
 
 
-def _norm(K: Matrix) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(K.wide, dim=(-2, -1), keepdim=True, dtype=torch.float32)
+def _norm(K: Words) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(K.high, dim=(-2, -1), keepdim=True, dtype=torch.float32)
     return norm
 
 
-def _quintic(K: Matrix, step: Coefficients) -> Matrix:
-    """b K + c K²."""
+def _quintic(K: Words, step: Coefficients, shift: float = 0.0, scale: Tensor | None = None) -> Words:
+    """b K + c K² + shift, times the scale."""
     _, b, c = step
-    if K.high is None:
-        return Matrix(torch.baddbmm(K.wide, K.wide, K.wide, beta=b, alpha=c))
-    return _like(K, _gram(K).wide.mul_(c).add_(K.wide, alpha=b))
+    return product(K, K, alpha=c, plus=K, by=b, shift=shift, scale=scale, symmetric=True)
 
 
-def _shifted(H: Matrix, by: float) -> Matrix:
-    """H + by."""
-    H.wide.diagonal(dim1=-2, dim2=-1).add_(by)
-    return H if H.high is None else _split(H.wide, H.native)
+def _pair(K: Words, first: Coefficients, second: Coefficients, scale: Tensor | None) -> Words:
+    """Z with Z X the factor after two steps from X / scale, where K = X Xᵀ."""
+    Z = _quintic(K, first, first[0])
+    L = product(product(Z, K, symmetric=True), Z, symmetric=True)  # the Gram matrix after the first step
+    M = _quintic(L, second, second[0])
+    return product(M, Z, scale=scale, symmetric=True)
 
 
-def _pair(K: Matrix, first: Coefficients, second: Coefficients) -> Matrix:
-    """Z with Z X the factor after two steps from X, where K = X Xᵀ."""
-    H = _quintic(K, first)
-    Y = _sum(first[0], K, H, K)
-    L = _sum(first[0], Y, Y, H)  # the Gram matrix after the first step
-    M = _quintic(L, second)
-    Z = _shifted(H, first[0])
-    return _sum(second[0], Z, M, Z)
-
-
-def _scaled(G: Tensor, padded: bool, traced: bool, dtype: torch.dtype) -> Tensor:
-    """G with its largest entry scaled to 1 or less; all NaN if an entry is not finite.
-
-    Zeros pad both sides to a multiple of 8, if `padded`: tensor cores need that.
-    """
+def _scaled(G: Tensor, multiple: int) -> Tensor:
+    """G with its largest entry scaled to 1 or less, padded with zeros; all NaN if an entry is not finite."""
     rows, columns = G.shape[-2:]
     largest = torch.linalg.vector_norm(G, torch.inf, dim=(-2, -1), keepdim=True)
     top = min(1.0, (LONGEST_ROW / max(rows, columns)) ** 0.5)
     largest = largest.to(torch.promote_types(G.dtype, torch.float32))
     factor = (top / largest).clamp_max(torch.finfo(largest.dtype).max)
     factor = torch.where(torch.isfinite(largest), factor, torch.nan)
-    below, right = (-rows % 8, -columns % 8) if padded else (0, 0)
-    if traced:
-        return functional.pad((G * factor).to(dtype), (0, right, 0, below))
-    X = torch.empty(len(G), rows + below, columns + right, dtype=dtype, device=G.device)
+    below, right = -rows % multiple, -columns % multiple
+    if is_traced(G):
+        return functional.pad(G * factor, (0, right, 0, below)).float()
+    X = torch.empty(len(G), rows + below, columns + right, dtype=torch.float32, device=G.device)
     if below or right:
         X.zero_()
     torch.mul(G, factor, out=X[:, :rows, :columns])

@@ -45,3 +45,86 @@ def inverse_root_kernel(K, Z, steps, count, n, cut, SIZE: tl.constexpr, SHARP: t
         cube = times(square, W)
         X = times(X, times(cube, 15.0 * one - 27.5 * W + 16.5 * square - 3.0 * cube))
     tl.store(Z + offset, X / tl.sqrt(trace * above), inside)
+
+
+@triton.jit
+def product_kernel(
+    A,
+    A_low,
+    B,
+    B_low,
+    C,
+    C_low,
+    D,
+    D_low,
+    scales,
+    alpha,
+    beta,
+    shift,
+    m,
+    n,
+    inner,
+    a_batch,
+    a_row,
+    a_column,
+    b_batch,
+    b_row,
+    b_column,
+    WORDS: tl.constexpr,
+    SYMMETRIC: tl.constexpr,
+    PLUS: tl.constexpr,
+    SCALED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    """One tile of D = scale (alpha A B + beta C + shift) for one matrix of the batch; C and D are contiguous (b, m, n).
+
+    A symmetric D is computed on and below the diagonal, and stored twice.
+    """
+    tile = tl.program_id(0)
+    batch = tl.program_id(1).to(tl.int64)
+    across = tl.cdiv(n, COLUMNS)
+    row, column = tile // across, tile % across
+    if SYMMETRIC:
+        if column > row:
+            return
+    i = row * ROWS + tl.arange(0, ROWS)
+    j = column * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, INNER)
+    a_offset = batch * a_batch + i[:, None] * a_row + k[None, :] * a_column
+    b_offset = batch * b_batch + k[:, None] * b_row + j[None, :] * b_column
+    total_ = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in range(0, inner, INNER):
+        a_inside = (i < m)[:, None] & (start + k < inner)[None, :]
+        b_inside = (start + k < inner)[:, None] & (j < n)[None, :]
+        a = tl.load(A + a_offset, a_inside, 0.0)
+        b = tl.load(B + b_offset, b_inside, 0.0)
+        total_ = tl.dot(a, b, total_)
+        if WORDS == 2:
+            a_low = tl.load(A_low + a_offset, a_inside, 0.0)
+            b_low = tl.load(B_low + b_offset, b_inside, 0.0)
+            total_ = tl.dot(a, b_low, total_)
+            total_ = tl.dot(a_low, b, total_)
+        a_offset += INNER * a_column
+        b_offset += INNER * b_row
+    total_ = total_ * alpha
+    offset = batch * m * n + i[:, None] * n + j[None, :]
+    inside = (i < m)[:, None] & (j < n)[None, :]
+    if PLUS:
+        total_ += beta * tl.load(C + offset, inside, 0.0).to(tl.float32)
+        if WORDS == 2:
+            total_ += beta * tl.load(C_low + offset, inside, 0.0).to(tl.float32)
+    total_ = tl.where(i[:, None] == j[None, :], total_ + shift, total_)
+    if SCALED:
+        total_ = total_ * tl.load(scales + batch)
+    high = total_.to(tl.float16)
+    tl.store(D + offset, high, inside)
+    mirrored = batch * m * n + j[:, None] * n + i[None, :]
+    if SYMMETRIC:
+        tl.store(D + mirrored, tl.trans(high), tl.trans(inside))
+    if WORDS == 2:
+        low = (total_ - high.to(tl.float32)).to(tl.float16)
+        tl.store(D_low + offset, low, inside)
+        if SYMMETRIC:
+            tl.store(D_low + mirrored, tl.trans(low), tl.trans(inside))

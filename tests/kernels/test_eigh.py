@@ -1,6 +1,8 @@
 """The polar factor by eigenvectors, of matrices that a CPU computes one by one."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +16,12 @@ from spectra import (
     gaussian,
     has_gap,
     largest,
+    mean_error,
     rank,
     singular_values,
     svd_cut,
 )
+from torch import Tensor
 
 from egalitarian import polar
 
@@ -101,3 +105,61 @@ def test_large_matrices_of_a_batch_equal_those_computed_alone() -> None:
 @pytest.mark.parametrize("spread", [0.0, 0.01, 0.5])
 def test_no_singular_value_exceeds_one_with_a_cluster_at_the_smallest_cut_off(spread: float) -> None:
     assert largest(polar(at_cut_off(60, 80, 1, spread, 5e-7), method="eigh", rtol=5e-7)) <= bound(torch.float32)
+
+
+# -- fast: eigenvectors in float32 -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_nearly_equal_strong_rows_are_as_exact_in_float32(pairs: int) -> None:
+    """What a float32 Gram matrix leaves of such rows in a weak direction would make it longer than 1."""
+    for seed in range(0, 60, 2):
+        G = 10 ** -(0.5 + 1.5 * seed / 60) * gaussian(130, 200, seed=seed)
+        for pair in range(pairs):
+            G[2 * pair] = gaussian(1, 200, seed=1000 + seed + pair)
+            G[2 * pair + 1] = G[2 * pair] + 10 ** -(1.5 + seed % 10 / 6) * gaussian(1, 200, seed=2000 + seed + pair)
+        P = polar(G, method="eigh", precision="fast")
+        assert mean_error(G, P) <= 1e-3
+        assert largest(P) <= 1 + 1e-5
+
+
+@pytest.mark.parametrize("strong", [2, 5, 30])
+@pytest.mark.parametrize("tall", [False, True])
+def test_many_zero_rows_in_float32(strong: int, tall: bool) -> None:
+    for seed in range(5):
+        G = torch.zeros(130, 520)
+        G[:strong] = from_spectrum(strong, 520, decades(strong, 100), seed=seed)
+        G = G.mT if tall else G
+        P = polar(G, method="eigh", precision="fast")
+        assert mean_error(G, P) <= 1e-3
+        assert rank(P) == strong
+
+
+def fails(*arguments: Any, **options: Any) -> Any:
+    raise torch.linalg.LinAlgError("linalg.eigh: The algorithm failed to converge")
+
+
+def loses(*arguments: Any, **options: Any) -> Any:
+    squares, Q = EIGH(*arguments, **options)
+    return squares, Q * math.nan
+
+
+EIGH = torch.linalg.eigh
+
+
+@pytest.mark.parametrize("broken", [fails, loses])
+@pytest.mark.parametrize("shape", [(130, 200), (200, 130)])
+def test_where_lapack_fails_in_float32_float64_takes_over(
+    broken: Callable[..., Any], shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does on some finite matrices with many zero rows, depending on its version: eigenvalues in clusters at zero."""
+    G = from_spectrum(*shape, decades(130, 300))
+
+    def eigh(K: Tensor, UPLO: str = "L") -> Any:
+        return (broken if K.dtype == torch.float32 else EIGH)(K, UPLO=UPLO)
+
+    monkeypatch.setattr(torch.linalg, "eigh", eigh)
+    P = polar(torch.stack([G, 2 * G]), method="eigh", precision="fast")
+    for factor in P:
+        assert mean_error(G, factor) <= 1e-4
+    assert torch.equal(P[0], polar(G, method="eigh", precision="fast"))

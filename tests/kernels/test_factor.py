@@ -24,6 +24,7 @@ from spectra import (
     has_gap,
     largest,
     law,
+    mean_error,
     rank,
     seeds,
     sides,
@@ -298,13 +299,11 @@ def test_polar_compiles_without_a_graph_break(method: str) -> None:
 @pytest.mark.parametrize("method", ["polynomial", "eigh"])
 @pytest.mark.parametrize("shape", [(194, 512), (60, 60), (90, 30)])
 @pytest.mark.parametrize("condition", [10.0, 100.0, 300.0, 1e3, 1e4])
-def test_fast_has_an_error_of_at_most_a_hundredth(condition: float, shape: tuple[int, int], method: str) -> None:
+def test_fast_has_an_error_of_at_most_a_thousandth(condition: float, shape: tuple[int, int], method: str) -> None:
     G = from_spectrum(*shape, decades(min(shape), condition))
-    U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
-    strong = 1e-3 * S[0] < S
-    error = (U.mT @ polar(G, method=method, precision="fast").double() @ Vh.mT - torch.eye(len(S)))[strong]
-    assert torch.linalg.matrix_norm(error) <= 1e-2 * strong.sum().sqrt()
-    assert singular_values(polar(G, method=method, precision="fast")).max() < 1.05
+    P = polar(G, method=method, precision="fast")
+    assert mean_error(G, P) <= 1e-3
+    assert singular_values(P).max() < 1.003
 
 
 HARD_FOR_FAST = {
@@ -314,7 +313,7 @@ HARD_FOR_FAST = {
     "one, the rest very weak": (150, 150, [1.0] + [7e-6] * 149),
     "half, half very weak": (150, 150, [1.0] * 75 + [2e-5] * 75),
     "half, half just above 1e-3": (200, 300, [1.0] * 100 + [1.1e-3] * 100),
-    "half, half just above the split of float32": (64, 3000, [1.0] * 32 + [0.0505] * 32),
+    "half, half just above the split of float32": (130, 3000, [1.0] * 65 + [0.101] * 65),
     "flat": (100, 130, [1.0] * 100),
 }
 
@@ -322,18 +321,19 @@ HARD_FOR_FAST = {
 @pytest.mark.parametrize("cholesky", [False, True])
 @pytest.mark.parametrize("method", ["polynomial", "eigh"])
 @pytest.mark.parametrize("name", HARD_FOR_FAST)
-def test_fast_has_an_error_of_at_most_a_hundredth_on_hard_spectra(
+def test_fast_has_an_error_of_at_most_a_thousandth_on_hard_spectra(
     name: str, method: str, cholesky: bool, request: pytest.FixtureRequest
 ) -> None:
     if cholesky:
         request.getfixturevalue("cholesky_for_all_sizes")
     rows, columns, values = HARD_FOR_FAST[name]
     G = from_spectrum(rows, columns, values)
+    P = polar(G, method=method, precision="fast")
+    assert mean_error(G, P) <= 1e-3
     U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
-    P = polar(G, method=method, precision="fast").double()
-    error = (U.mT @ P @ Vh.mT - torch.eye(len(S)))[1e-3 * S[0] < S]
+    error = (U.mT @ P.double() @ Vh.mT - torch.eye(len(S)))[1e-3 * S[0] < S]
     assert torch.linalg.vector_norm(error, dim=1).max() <= 1e-2  # for every direction
-    assert singular_values(P).max() <= 1.02
+    assert singular_values(P).max() < 1.003
 
 
 def test_fast_does_not_amplify_the_noise_of_float64() -> None:

@@ -15,7 +15,7 @@ def test_cholesky_steps_give_the_same_factor(shape: tuple[int, ...]) -> None:
     short = min(shape[-2:])
     G = from_spectrum(*shape[-2:], decades(short, 1e3)).expand(shape) * torch.ones(shape)
     assert distance(polar(G, method="polynomial"), polar(G, method="svd")) < 1e-6
-    assert distance(polar(G, method="polynomial", precision="fast"), polar(G, method="svd")) < 1e-2 * short**0.5
+    assert distance(polar(G, method="polynomial", precision="fast"), polar(G, method="svd")) < 1e-3 * short**0.5
 
 
 @pytest.mark.parametrize("precision", ["exact", "fast"])

@@ -2,13 +2,12 @@
 
 import math
 import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from spectra import decades, distance, from_spectrum, gaussian, law, seeds, singular_values
+from spectra import SPECTRA, decades, distance, from_spectrum, gaussian, law, mean_error, seeds, singular_values
 from torch import Tensor
 from torch.func import vmap
 
@@ -43,26 +42,6 @@ def stepped(step: LastStep, x: Tensor) -> Tensor:
 
 def test_an_interval_too_long_for_two_steps_has_none() -> None:
     assert steps_down_to(1e-4) is None
-
-
-def mean_error(G: Tensor, P: Tensor) -> float:
-    """The root mean square error of the directions above 1e-3 of the largest, the worse of left and right ones."""
-    U, S, Vh = torch.linalg.svd(G.double(), full_matrices=False)
-    strong = 1e-3 * S[0] < S
-    error = U.mT @ P.double() @ Vh.mT - torch.eye(len(S))
-    worse = max(torch.linalg.matrix_norm(error[strong]), torch.linalg.matrix_norm(error[:, strong]))
-    return worse.item() / math.sqrt(int(strong.sum()))
-
-
-SPECTRA: dict[str, Callable[[int, float], Tensor]] = {
-    "decades": decades,
-    "half and half": lambda count, condition: torch.cat(
-        [torch.ones(count // 2), torch.full((count - count // 2,), 1 / condition)]
-    ),
-    "one strong": lambda count, condition: torch.cat([torch.ones(1), torch.full((count - 1,), 1 / condition)]),
-    "one weak": lambda count, condition: torch.cat([torch.ones(count - 1), torch.full((1,), 1 / condition)]),
-    "even": lambda count, condition: torch.linspace(1, 1 / condition, count),
-}
 
 
 @law

@@ -77,12 +77,18 @@ def check(found: Route, G: Tensor, recorder: Recorder) -> None:
     elif found.algorithm == "polynomial":
         assert not eighs
         assert bool(choleskys) == (found.root == "cholesky")
-        assert (torch.float16 in products) == (found.tier == "fast")
-        assert torch.float64 in products
-    else:
+        assert (torch.float16 in products) == (found.tier != "exact")
+        assert (torch.float64 in products) == (found.tier == "exact")
+    elif found.tier == "coarse":
         assert found.algorithm == "rational"
-        assert choleskys  # two per matrix, unless a matrix is refused
-        assert {dtype for dtype, _, _ in choleskys} == {torch.float32}
+        assert choleskys == [(torch.float32, 2, found.short)] * count  # one inverse per matrix
+        assert products == {torch.float32}
+        assert not eighs
+        assert found.fallback is None
+    else:
+        assert (found.algorithm, found.tier) == ("rational", "fast")
+        assert len(choleskys) == 2 * count  # no random matrix is refused
+        assert {dtype for dtype, _, _ in choleskys} <= {torch.float32, torch.float64}  # float64 for few rows in effect
         assert found.fallback is not None
         assert {dtype for dtype, _, _ in eighs} <= {found.fallback.dtype}
 
@@ -90,7 +96,7 @@ def check(found: Route, G: Tensor, recorder: Recorder) -> None:
 options = st.fixed_dictionaries(
     {
         "method": st.sampled_from(["auto", "auto", "svd", "eigh", "polynomial", "rational"]),
-        "precision": st.sampled_from(["exact", "fast"]),
+        "precision": st.sampled_from(["exact", "fast", "coarse"]),
         "rtol": st.sampled_from([None, 0.0, 1e-9, 1e-6, 4e-4, 1e-3, 5e-3, 5e-2]),
         "floor": st.sampled_from([None, None, None, 1e-6]),
     }
@@ -112,6 +118,7 @@ shapes = st.tuples(
     seed=st.integers(0, 2**20),
     narrow=st.booleans(),
     large=st.booleans(),
+    auto=st.booleans(),
 )
 def test_polar_follows_the_route_that_explain_prints(
     shape: tuple[int, ...],
@@ -121,10 +128,13 @@ def test_polar_follows_the_route_that_explain_prints(
     seed: int,
     narrow: bool,
     large: bool,
+    auto: bool,
 ) -> None:
     """On random shapes, dtypes, cut-offs and precisions; with narrow float32 products; with Cholesky for all sizes."""
     monkeypatch = pytest.MonkeyPatch()
     G = matrix(shape, dtype, decades, seed)
+    if auto:
+        asked = {**asked, "precision": "auto"}
     try:
         if large:
             monkeypatch.setattr(route, "CHOLESKY_FROM", 2)
@@ -174,7 +184,8 @@ def test_the_rule_holds_on_every_device(
         except ValueError:
             return
     assert asked["method"] in ("auto", found.algorithm) or (asked["method"], found.algorithm) == ("rational", "eigh")
-    assert found.tier == "exact" or asked["precision"] == "fast"
+    assert found.tier in ("exact", asked["precision"])
+    assert (found.tier == "coarse") == (asked["precision"] == "coarse")
     assert not found.blocked, "a tensor that is traced or not on a CPU cannot be read"
     assert found.root != "fused", "Triton kernels do not run while torch traces"
     if asked["floor"] is not None:
@@ -183,7 +194,7 @@ def test_the_rule_holds_on_every_device(
         assert found.algorithm == "svd"
     if found.algorithm == "polynomial" and device is not None and device.type == "cuda":
         assert found.short % 8 == 0
-    if asked["method"] == "auto" and (device is None or device.type != "cuda"):
+    if asked["method"] == "auto" and (device is None or device.type != "cuda") and found.tier != "coarse":
         assert found.algorithm != "polynomial"
 
 
@@ -281,7 +292,7 @@ def test_fast_takes_the_rational_route_on_a_cpu_from_a_short_side_of_64() -> Non
     assert (algorithm(63), algorithm(64), algorithm(4000)) == ("eigh", "rational", "rational")
     assert (algorithm(100, FAST_CUT), algorithm(100, 1e-3)) == ("rational", "eigh")
     text = eg.explain(torch.zeros(70, 90), precision="fast")
-    assert text.startswith("rational: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors if there")
+    assert text.startswith("rational: Gram matrix 70 x 70 in float32, two inverses; no cut-off; eigenvectors if it refuses")
 
 
 def on_cuda(dtype: torch.dtype, short: int, rtol: float | None = None, floor: float | None = None) -> str:
@@ -340,10 +351,10 @@ def test_full_float32_products_are_recognised() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "quick"}, "precision must be 'exact' or 'fast', got 'quick'"),
+        ({"precision": "quick"}, "precision must be one of ('auto', 'exact', 'fast', 'coarse'), got 'quick'"),
         ({"precision": "fast", "method": "svd"}, "precision must be 'exact' for method 'svd'"),
-        ({"precision": "fast", "floor": 1e-6}, "floor must be None for method 'polynomial' or precision 'fast'"),
-        ({"method": "polynomial", "floor": 1e-6}, "floor must be None for method 'polynomial' or precision 'fast'"),
+        ({"precision": "fast", "floor": 1e-6}, "floor must be None for precision 'fast', got 1e-06; use precision='exact'"),
+        ({"method": "polynomial", "floor": 1e-6}, "floor must be None for method 'polynomial', got 1e-06"),
         ({"method": "polynomial", "rtol": 1e-8}, "rtol must be >= 5e-07 for method 'polynomial'"),
         (
             {"method": "rational"},
@@ -355,7 +366,7 @@ def test_full_float32_products_are_recognised() -> None:
         ),
         (
             {"method": "rational", "precision": "fast", "floor": 1e-6},
-            "floor must be None for method 'polynomial' or precision 'fast'",
+            "floor must be None for precision 'fast', got 1e-06",
         ),
     ],
 )

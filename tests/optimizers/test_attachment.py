@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import assert_equalised, batch, hidden_updates, loss_of, network, parameters, same, train
+from toy import assert_equalised, batch, hidden_updates, loss_of, network, parameters, same, singular_values, train
 
 import egalitarian as eg
 
@@ -161,11 +161,31 @@ def test_hooks_see_scaled_gradients_only_if_the_optimizer_is_fused(fused: bool) 
 def test_a_scaled_step_has_singular_values_of_lr(kind: Any, options: dict[str, Any], unscale: bool) -> None:
     model = network()
     optimizer = kind(model.parameters(), lr=1.0, **options)
-    egd = eg.attach(optimizer, model)
+    egd = eg.attach(optimizer, model, eg.Polar())
     before = parameters(model)
     scaled_step(model, optimizer, torch.amp.GradScaler("cpu", init_scale=1024.0), unscale)
     assert_equalised(hidden_updates(model, before))
     assert egd.state_dict()["compute"] == "torch.float16"
+
+
+@pytest.mark.parametrize(("kind", "options"), SCALED)
+@pytest.mark.parametrize("unscale", [False, True])
+def test_a_scaled_step_of_the_default_is_coarse(kind: Any, options: dict[str, Any], unscale: bool) -> None:
+    """The gradients are those of a float16 pass. The scale does not matter: the steps are those without a scaler."""
+    model, plain = network(), network()
+    optimizer = kind(model.parameters(), lr=1.0, **options)
+    other = torch.optim.SGD(plain.parameters(), lr=1.0)
+    eg.attach(optimizer, model)
+    eg.attach(other, plain, eg.Polar(precision="coarse"))
+    before = parameters(model)
+    scaled_step(model, optimizer, torch.amp.GradScaler("cpu", init_scale=1024.0), unscale)
+    loss_of(plain).backward()
+    other.step()
+    for one, two in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+    values = torch.cat([singular_values(update) for update in hidden_updates(model, before)])
+    assert values.max() <= 1.25
+    assert (values - 1).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -53,7 +53,7 @@ def test_a_grad_scaler_sets_the_cut_off_of_float16() -> None:
     updates = []
     for scaler in (torch.amp.GradScaler("cpu", init_scale=2.0), torch.amp.GradScaler("cpu", enabled=False)):
         weight = nn.Parameter(torch.zeros(2, 2))
-        optimizer = eg.EGD([weight], lr=1.0)
+        optimizer = eg.EGD([weight], lr=1.0, transform=eg.Polar())
         scaler.scale((weight * torch.tensor([[1.0, 0.0], [0.0, 3e-4]])).sum()).backward()
         scaler.step(optimizer)
         updates.append(-weight.detach())

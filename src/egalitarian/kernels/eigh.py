@@ -15,8 +15,8 @@ PARTS = 3
 """Blocks of rows of a Gram matrix. Each is multiplied by itself and the later ones: two thirds of the arithmetic."""
 BAND = 128
 """Columns that are converted to float64 at a time."""
-STRONG = 0.05
-"""Directions above this share of the largest come out of a float32 Gram matrix to 1e-4."""
+STRONG = 0.1
+"""Directions above this share of the largest come out of a float32 Gram matrix to 1e-4, if they are not nearly equal."""
 REFINE_BELOW = 1e-4
 """Directions weaker than this come out of `eigh` with a relative error above 1e-7: one Newton-Schulz step mends that."""
 
@@ -29,8 +29,10 @@ def polar_by_eigh(route: Route, X: Tensor, scale: Tensor) -> Tensor:
         return torch.stack([polar_by_eigh(alone, matrix, scale) for matrix in flat]).reshape(X.shape)  # no floor: no scale
     tall = X.shape[-2] > X.shape[-1]
     if route.dtype == torch.float32:
-        P = _in_float32(route, X.mT if tall else X)
-        return P.mT if tall else P
+        narrow = _in_float32(route, X.mT if tall else X)
+        if narrow is not None:
+            return narrow.mT if tall else narrow
+        route = replace(route, dtype=torch.float64)
     A = X.mT if tall else X  # the short side first
     squares, Q = _left(route, A)
     if (
@@ -53,22 +55,28 @@ def polar_by_eigh(route: Route, X: Tensor, scale: Tensor) -> Tensor:
     return P.mT if tall else P
 
 
-def _in_float32(route: Route, X: Tensor) -> Tensor:
-    """The same in float32, for the fast tier.
+def _in_float32(route: Route, X: Tensor) -> Tensor | None:
+    """The same in float32, for the fast tier. None where LAPACK fails, as it may for a matrix with many zero rows.
 
     A float32 Gram matrix resolves strong directions only. So the weak ones get a Gram matrix of their own, made from the
-    part of A in their span.
+    part of A in their span. Of nearly equal strong rows the rest may show, up to 1.5 % in a singular value: a Newton-Schulz
+    step mends that.
     """
     A = X.to(torch.float32)
-    squares, Q = _left(route, A)
-    S = squares.clamp_min(0).sqrt()
-    weak = int((STRONG * S[..., -1:] > S).sum(-1).amax())
-    if weak:
-        W = Q[..., :weak]
-        squares, V = _left(replace(route, blocked=weak >= BLOCKED_FROM), W.mT @ A)
-        S = torch.cat([squares.clamp_min(0).sqrt(), S[..., weak:]], -1)
-        Q = torch.cat([W @ V, Q[..., weak:]], -1)
-    return recombine(Q, torch.where(above_cut(S, route.rtol), 1 / S, 0), Q.mT) @ A
+    try:
+        squares, Q = _left(route, A)
+        S = squares.clamp_min(0).sqrt()
+        weak = int((STRONG * S[..., -1:] > S).sum(-1).amax())
+        if weak:
+            W = Q[..., :weak]
+            squares, V = _left(replace(route, blocked=weak >= BLOCKED_FROM), W.mT @ A)
+            S = torch.cat([squares.clamp_min(0).sqrt(), S[..., weak:]], -1)
+            Q = torch.cat([W @ V, Q[..., weak:]], -1)
+    except torch.linalg.LinAlgError:
+        return None
+    P = recombine(Q, torch.where(above_cut(S, route.rtol), 1 / S, 0), Q.mT) @ A
+    P = 1.5 * P - 0.5 * (P @ P.mT) @ P
+    return P if math.isfinite(float(P.sum())) else None
 
 
 def _left(route: Route, A: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,10 +59,10 @@ def polar(
             - `"exact"` is at least as accurate as a float32 SVD.
             - `"fast"` has a root mean square error of at most 1e-3 over the directions above 1e-3 of the largest. Weaker
               directions may come out weaker than 1. In some cases it runs an exact algorithm.
-            - `"coarse"` leaves singular values between 0.65 and 1.25, in a few half-precision products. Directions below
-              1/40 of the Schatten-4 norm may come out weaker. It has no cut-off.
+            - `"coarse"` leaves singular values between 0.65 and 1.25. Directions below 1/40 of the Schatten-4 norm may come
+              out weaker. It has no cut-off: `rtol` must be None. A GPU takes four half-precision steps, a CPU one inverse.
             - `"auto"` is coarse for a half-precision G, and on a GPU from a short side of 257 on; otherwise exact. With
-              `rtol` or `floor` it is exact.
+              `rtol`, `floor`, or the method `"svd"` or `"eigh"`, it is exact.
         rtol: the relative cut-off, in [0, 1). None takes it from G's dtype (`egalitarian.kernels.RTOL`). Under autocast
             that dtype is not the precision of the gradient: see `Polar(compute=...)`.
         floor: an *absolute* lower bound on the singular values, for reproduction only; the authors use 1e-6. Directions

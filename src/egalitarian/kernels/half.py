@@ -39,6 +39,8 @@ LONG = 1.5
 """From this ratio of the sides on, pairs of steps on the Gram matrix cost less."""
 LONGEST_ROW = 32768
 """The entries of longer rows are scaled below 1: a Gram matrix must not overflow float16."""
+ROUNDED = 1.002
+"""What rounding to one word may take from the square of the norm, which must not be below the largest singular value's."""
 SMALLEST_NORM = 1e-2
 """Guards divisions for a zero matrix. The Gram matrix of any other has a norm near 1 or above."""
 MULTIPLE = 16
@@ -50,18 +52,19 @@ def polar_by_halves(route: Route, G: Tensor, scale: Tensor) -> Tensor:
     if G.numel() == 0:
         return G.clone()
     factor = coarse_factor if route.tier == "coarse" else fast_factor
-    X = factor(_scaled(G.reshape(-1, *G.shape[-2:]), MULTIPLE if route.padded else 1))
+    dtype = torch.float16 if route.tier == "coarse" else torch.float32
+    X = factor(_scaled(G.reshape(-1, *G.shape[-2:]), MULTIPLE if route.padded else 1, dtype))
     return X[:, : G.shape[-2], : G.shape[-1]].reshape(G.shape).to(G.dtype)
 
 
 def coarse_factor(X: Tensor) -> Tensor:
-    """U Vᵀ of matrices (b, m, n) with entries of at most 1, as float16. Directions below 1/240 of the norm are weaker."""
+    """U Vᵀ of float16 matrices (b, m, n) with entries of at most 1. Directions below 1/240 of the norm come out weaker."""
     steps = [_eased(step) for step in quintics(COARSE_LOW, COARSE_TOLERANCE)]
-    return _iterated(words(X, 1), steps, starts=True).high
+    return _iterated(Words(X), steps, starts=True).high
 
 
 def fast_factor(X: Tensor) -> Tensor:
-    """The same to 1e-3, for directions above 1e-3 of the largest."""
+    """The same of float32 matrices, to 1e-3 for directions above 1e-3 of the largest."""
     steps = quintics(FAST_LOW, FAST_TOLERANCE)
     strong = _iterated(words(X, 2), steps[:SPLIT_STEPS], starts=True)
     return _iterated(Words(strong.high), steps[SPLIT_STEPS:], starts=False, pairs=False).high
@@ -99,8 +102,10 @@ def _iterated(X: Words, steps: Sequence[Coefficients], *, starts: bool, pairs: b
 def _normalized(K: Words) -> tuple[Words, Tensor]:
     """(K / ν², 1 / ν)."""
     norm = _norm(K).clamp_min(SMALLEST_NORM)
-    ratio = _norm(product(K, K, scale=norm**-2, symmetric=True)).sqrt().clamp_min(SMALLEST_NORM)
-    return K.times(1 / (norm * ratio)), (norm * ratio).rsqrt()
+    rough = Words(K.high)  # a norm needs no second word
+    ratio = _norm(product(rough, rough, scale=norm**-2, symmetric=True)).sqrt().clamp_min(SMALLEST_NORM)
+    above = norm * ratio * ROUNDED
+    return K.times(1 / above), above.rsqrt()
 
 
 def _norm(K: Words) -> Tensor:
@@ -117,23 +122,22 @@ def _quintic(K: Words, step: Coefficients, shift: float = 0.0, scale: Tensor | N
 def _pair(K: Words, first: Coefficients, second: Coefficients, scale: Tensor | None) -> Words:
     """Z with Z X the factor after two steps from X / scale, where K = X Xᵀ."""
     Z = _quintic(K, first, first[0])
-    L = product(product(Z, K, symmetric=True), Z, symmetric=True)  # the Gram matrix after the first step
+    L = product(product(Z, K), Z)  # the Gram matrix after the first step
     M = _quintic(L, second, second[0])
-    return product(M, Z, scale=scale, symmetric=True)
+    return product(M, Z, scale=scale)
 
 
-def _scaled(G: Tensor, multiple: int) -> Tensor:
+def _scaled(G: Tensor, multiple: int, dtype: torch.dtype) -> Tensor:
     """G with its largest entry scaled to 1 or less, padded with zeros; all NaN if an entry is not finite."""
     rows, columns = G.shape[-2:]
     largest = torch.linalg.vector_norm(G, torch.inf, dim=(-2, -1), keepdim=True)
     top = min(1.0, (LONGEST_ROW / max(rows, columns)) ** 0.5)
-    largest = largest.to(torch.promote_types(G.dtype, torch.float32))
-    factor = (top / largest).clamp_max(torch.finfo(largest.dtype).max)
-    factor = torch.where(torch.isfinite(largest), factor, torch.nan)
+    largest = largest.to(torch.float64)  # its inverse may be out of float32's range
+    factor = torch.where(torch.isfinite(largest), top / largest.clamp_min(1e-300), torch.nan)
     below, right = -rows % multiple, -columns % multiple
     if is_traced(G):
-        return functional.pad(G * factor, (0, right, 0, below)).float()
-    X = torch.empty(len(G), rows + below, columns + right, dtype=torch.float32, device=G.device)
+        return functional.pad((G * factor).to(dtype), (0, right, 0, below))
+    X = torch.empty(len(G), rows + below, columns + right, dtype=dtype, device=G.device)
     if below or right:
         X.zero_()
     torch.mul(G, factor, out=X[:, :rows, :columns])

@@ -34,10 +34,16 @@ from egalitarian.kernels.coefficients import (
     root_steps,
 )
 from egalitarian.kernels.fused import inverse_root
-from egalitarian.kernels.route import Root, Route
+from egalitarian.kernels.route import Root, Route, is_traced
 
 SHARP = (15.0, -27.5, 16.5, -3.0)
 """W³ (15 - 55/2 W + 33/2 W² - 3 W³): the smooth step 10 W³ - 15 W⁴ + 6 W⁵ times (3 - W) / 2, first order of W^(-1/2)."""
+
+
+BLOCKED_FROM = 512
+"""From this size on, a symmetric product on a GPU is computed in blocks."""
+PARTS = 4
+"""Rows of such blocks: five eighths of the arithmetic."""
 
 
 def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor) -> Tensor:
@@ -66,7 +72,7 @@ def polar_by_polynomial(route: Route, X: Tensor, scale: Tensor) -> Tensor:
 def exact_factor(A: Tensor, rtol: float, root: Root) -> Tensor:
     """U Vᵀ of A (..., k, n), k <= n, in the precision of A; directions below about `rtol` of the largest are zero."""
     P = _root(A, rtol, root) @ A
-    return _quintic(LAST, P @ P.mT) @ P
+    return _quintic(LAST, _symmetric(P, P.mT)) @ P
 
 
 def lowrank_factor(X: Tensor, sketch: Tensor, iterations: int, rtol: float, root: Root) -> Tensor:
@@ -100,7 +106,7 @@ def _basis(Y: Tensor, root: Root) -> Tensor:
 
 def _root(A: Tensor, rtol: float, root: Root) -> Tensor:
     """(A Aᵀ)^(-1/2), zero where a direction of A is below about `rtol` of the largest; to `TOLERANCE`."""
-    K = A @ A.mT
+    K = _symmetric(A, A.mT)
     cut = math.sqrt(2) * rtol  # the ratio is a lower bound
     steps = root_steps(A.shape[-2], rtol)
     if root == "fused":
@@ -121,9 +127,9 @@ def _normalized(K: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(1e-150)
     K = K / trace
-    square = K @ K
+    square = _symmetric(K, K)
     root_t4 = torch.linalg.matrix_norm(square, keepdim=True).clamp_min(1e-60)
-    root_t8 = torch.linalg.matrix_norm(square @ square, keepdim=True).clamp_min(1e-60)
+    root_t8 = torch.linalg.matrix_norm(_symmetric(square, square), keepdim=True).clamp_min(1e-60)
     above = root_t8**0.25
     ratio = ((root_t8 / root_t4).sqrt() / above).clamp_max(1.0)
     return K.div_(above), square.div_(above.square()), (trace * above).sqrt(), ratio
@@ -136,7 +142,7 @@ def _root_by_quintics(K: Tensor, square: Tensor, e2: Tensor | float, steps: Sequ
     """
     (a, b, c), *rest = steps
     h = _shift_(square.mul_(c).add_(K, alpha=b), a)
-    return _by_quintics(h, _shift_(K, e2) @ h @ h, rest)
+    return _by_quintics(h, _symmetric(_symmetric(_shift_(K, e2), h), h), rest)
 
 
 def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> Tensor:
@@ -144,10 +150,10 @@ def _by_quintics(Z: Tensor | None, R: Tensor, steps: Sequence[Coefficients]) -> 
     for step in steps[:-1]:
         h = _quintic(step, R)
         _shift_(R, -_half(step))  # restores R
-        Z = h if Z is None else Z @ h
-        R = R @ h @ h
+        Z = h if Z is None else _symmetric(Z, h)
+        R = _symmetric(_symmetric(R, h), h)
     h = _quintic(steps[-1], R)
-    return h if Z is None else Z @ h
+    return h if Z is None else _symmetric(Z, h)
 
 
 def _quintic(step: Coefficients, R: Tensor) -> Tensor:
@@ -155,7 +161,7 @@ def _quintic(step: Coefficients, R: Tensor) -> Tensor:
     a, _, c = step
     half = _half(step)
     _shift_(R, half)
-    return _shift_(_times(c, R, R), a - c * half * half)
+    return _shift_(_symmetric(R, R, c), a - c * half * half)
 
 
 def _half(step: Coefficients) -> float:
@@ -171,26 +177,41 @@ def _root_by_cholesky(K: Tensor, e2: Tensor | float, steps: Sequence[Coefficient
         T = torch.cholesky_inverse(factor)  # (1 + c R)^-1
         gain = a - b / c
         h = _shift_(gain * T, b / c)
-        Z = h if Z is None else Z @ h
+        Z = h if Z is None else _symmetric(Z, h)
         if index + 1 < len(steps):
-            R = _shift_(b / c * R - gain / c * T, gain / c) @ h  # R T = (1 - T) / c
+            R = _symmetric(_shift_(b / c * R - gain / c * T, gain / c), h)  # R T = (1 - T) / c
     assert Z is not None
     return Z
 
 
 def _sharpened(Z: Tensor, e2: Tensor) -> Tensor:
     """Z times 1 where s > e and 0 where s < e. To first order, it also corrects what the soft cut-off took away."""
-    W = _shift_((Z @ Z).mul_(-e2), 1.0)
-    square = W @ W
-    cube = square @ W
+    W = _shift_(_symmetric(Z, Z).mul_(-e2), 1.0)
+    square = _symmetric(W, W)
+    cube = _symmetric(square, W)
     a, b, c, d = SHARP
-    return Z @ (cube @ _shift_(W.mul_(b).add_(square, alpha=c).add_(cube, alpha=d), a))
+    return _symmetric(Z, _symmetric(cube, _shift_(W.mul_(b).add_(square, alpha=c).add_(cube, alpha=d), a)))
 
 
 def _shift_(A: Tensor, by: float | Tensor) -> Tensor:
     """A + by, in place."""
     A.diagonal(dim1=-2, dim2=-1).add_(by.squeeze(-1) if isinstance(by, Tensor) else by)
     return A
+
+
+def _symmetric(A: Tensor, B: Tensor, alpha: float = 1.0) -> Tensor:
+    """alpha A B, which is symmetric. Large ones on a GPU are computed in blocks on and below the diagonal, and mirrored."""
+    k = A.shape[-2]
+    if A.device.type != "cuda" or k < BLOCKED_FROM or is_traced(A):
+        return A @ B if alpha == 1.0 else _times(alpha, A, B)
+    left, right = A.reshape(-1, *A.shape[-2:]), B.reshape(-1, *B.shape[-2:])
+    D = left.new_empty(len(left), k, k)
+    for start in range(0, k, size := -(-k // PARTS)):
+        end = min(start + size, k)
+        block = D[:, start:end, :end]
+        torch.baddbmm(block, left[:, start:end], right[..., :end], beta=0, alpha=alpha, out=block)
+        D[:, :start, start:end] = block[..., :start].mT
+    return D.reshape(*A.shape[:-2], k, k)
 
 
 def _times(alpha: float, A: Tensor, B: Tensor) -> Tensor:

@@ -91,7 +91,8 @@ class Route:
     root: Root = "quintics"
     """Polynomial: how the inverse root of the Gram matrix is computed."""
     fallback: Route | None = None
-    """Rational: the route for a matrix with too many weak directions."""
+    """Fast rational: the route for a matrix that it refuses: a zero or non-finite one, or one with more than a thousand
+    equally strong directions next to weak ones."""
 
     def __str__(self) -> str:
         gram = f"Gram matrix {self.short} x {self.short}"
@@ -102,7 +103,7 @@ class Route:
             "svd": f"{dtype} SVD, cut-off {self.rtol:g}",
             "eigh": f"{eigenvectors}{', weak ones separately' * (self.dtype == torch.float32)}, cut-off {self.rtol:g}",
             "polynomial": f"{gram} in {dtype}, {roots[self.root]}, cut-off {self.rtol:g} within a factor of three",
-            "rational": f"{gram} in {dtype}, two inverses; no cut-off; eigenvectors if there are many weak directions",
+            "rational": f"{gram} in {dtype}, two inverses; no cut-off; eigenvectors if it refuses a matrix",
         }
         loose = {
             ("polynomial", "fast"): "quintics in float16, the first with two words; no cut-off",
@@ -190,7 +191,7 @@ def decide(
 
 def tier_for(compute: Precision, device: torch.device, short: int) -> Tier:
     """What `precision="auto"` means for a gradient that was computed in this precision, by its device and short side."""
-    if compute in HALVES or (device.type == "cuda" and short >= COARSE_FROM):
+    if compute in HALVES or (device.type == "cuda" and short >= COARSE_FROM and compute != torch.float64):
         return "coarse"
     return "exact"
 
@@ -262,9 +263,9 @@ def check_options(method: Method, precision: Tier, rtol: float, floor: float | N
     if method in ("eigh", "polynomial") and precision == "exact" and rtol < GRAM_RTOL:
         raise ValueError(f"rtol must be >= {GRAM_RTOL:g} for method {method!r}, got {rtol:g}; raise it or use method='svd'")
     if floor is not None and (method == "polynomial" or precision != "exact"):
+        where = f"precision {precision!r}" if precision != "exact" else f"method {method!r}"
         raise ValueError(
-            f"floor must be None for method 'polynomial' or precision {precision!r}, got {floor:g}; "
-            f"use 'exact' with 'eigh' or 'svd'"
+            f"floor must be None for {where}, got {floor:g}; use precision='exact' with method='eigh' or 'svd'"
         )
     if (method == "svd" and precision != "exact") or (method == "eigh" and precision == "coarse"):
         raise ValueError(f"precision must be 'exact' for method {method!r}, got {precision!r}; use method='auto'")

@@ -26,13 +26,18 @@ class Words(NamedTuple):
         return self.high.float() if self.low is None else self.high.float() + self.low
 
     def times(self, factor: Tensor) -> Words:
-        return words(self.wide * factor, 1 if self.low is None else 2)
+        wide = self.high * factor  # in float32, as the factor is
+        return words(wide if self.low is None else wide.addcmul_(self.low, factor), 1 if self.low is None else 2)
 
 
 def words(wide: Tensor, count: int) -> Words:
     """A matrix rounded to one or two words."""
     high = wide.half()
-    return Words(high) if count == 1 else Words(high, (wide - high).half())
+    if count == 1:
+        return Words(high)
+    if is_traced(wide):
+        return Words(high, (wide - high).half())
+    return Words(high, torch.sub(wide, high, out=torch.empty_like(high)))
 
 
 def gram(X: Words, tall: bool) -> Words:
@@ -119,8 +124,8 @@ def _in_one_launch(
     split = A.low is not None
     high = torch.empty(count, m, n, dtype=torch.float16, device=A.high.device)
     low = torch.empty_like(high) if split else None
-    tile, step, warps, stages = _tiling(count, m, n, split)
-    tiles = -(-m // tile) * -(-n // tile)
+    rows, columns, step, warps, stages = _tiling(count, m, n, split, symmetric)
+    tiles = -(-m // rows) * -(-n // columns)
     C = plus if plus is not None else A
     with torch.cuda.device(A.high.device):
         product_kernel[(tiles, count)](
@@ -136,8 +141,8 @@ def _in_one_launch(
             SYMMETRIC=symmetric,
             PLUS=plus is not None,
             SCALED=scale is not None,
-            ROWS=tile,
-            COLUMNS=tile,
+            ROWS=rows,
+            COLUMNS=columns,
             INNER=step,
             num_warps=warps,
             num_stages=stages,
@@ -145,8 +150,12 @@ def _in_one_launch(
     return Words(high, low)
 
 
-def _tiling(count: int, m: int, n: int, split: bool) -> tuple[int, int, int, int]:
-    """Side of a tile, inner step, warps and stages: small tiles if large ones would leave processors idle."""
-    if count * m * n >= 132 * 128 * 128:
-        return (128, 64, 8, 3) if not split else (128, 32, 8, 3)
-    return (64, 64, 4, 4) if not split else (64, 32, 4, 4)
+def _tiling(count: int, m: int, n: int, split: bool, symmetric: bool) -> tuple[int, int, int, int, int]:
+    """Sides of a tile, inner step, warps and stages: small tiles if large ones would leave processors idle."""
+    if count * m * n < 132 * 128 * 128:
+        return 64, 64, 64, 4, 3
+    if not split:
+        return 128, 128, 64, 4, 3
+    if m < 2048:
+        return 128, 128, 64, 8, 3
+    return (128, 128, 32, 8, 4) if symmetric else (128, 256, 32, 8, 4)

@@ -234,7 +234,10 @@ def test_a_run_in_a_folder_of_the_old_names_is_found_and_read(
     old = aged(store, run, *folder.split("/"))
     assert store.find(run).folder == old
     assert store.find(run).spec["settings"]["decay"] == run.method.decay
-    assert {stored.folder for stored in store.all(experiment)} == {old, store.folder(Run(run.experiment, method, 1, "cuda"))}
+    assert {stored.folder for stored in store.all(experiment)} == {
+        old,
+        store.folder(Run(run.experiment, method, 1, "cuda")),
+    }
     found = gather(store, [experiment])
     assert [(each.experiment, each.method, each.seed) for each in found.runs] == [(experiment, method, n) for n in (0, 1)]
     assert not found.variants

@@ -30,7 +30,7 @@ def test_the_commit_of_a_changed_checkout_is_in_the_csv_only(tmp_path: Path) -> 
     write_report(store, out, ["addition-97"])
     text = (out / "README.md").read_text()
     assert "aaaaaaaaaaaa" not in text
-    assert "| 0123456789abcdef | – | NVIDIA H200 | cuda | 2.13.0 | – | 2 | 0, 1 |" in text
-    assert "| 0123456789abcdef | cccccccccccc | NVIDIA H200 | cuda | 2.13.0 | – | 1 | 2 |" in text
+    assert "| 0123456789abcdef | – | NVIDIA H200 | cuda | 2.13.0 | fast | 2 | 0, 1 |" in text
+    assert "| 0123456789abcdef | cccccccccccc | NVIDIA H200 | cuda | 2.13.0 | fast | 1 | 2 |" in text
     assert "summary.csv names the commit with a +" in text
     assert "0123456789abcdef,aaaaaaaaaaaa+," in (out / "summary.csv").read_text()

@@ -12,7 +12,6 @@ from small import CPU, DOUBLE, GROUPS, MODULAR, OPTIMS, VARIANTS, State, distanc
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.lab import config
 from egalitarian.lab.config import Experiment, Method, Optim, TransformSettings, catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.training.ensemble import Ensemble

@@ -132,7 +132,7 @@ def run(
     a larger --past those that have.
 
     A seed's result does not depend on the device or on the other seeds, up to rounding. One exception: in float32 on a
-    GPU, the lab uses the fast polar factor (docs/lab.md).
+    GPU, the lab takes the fast polar factor. That is another run than on a CPU (docs/lab.md).
     """
     configure_process(threads, data)
     console, names = Console(highlight=False), split_each(method)

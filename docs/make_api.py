@@ -46,7 +46,8 @@ Words on this page:
 | `Transform` | a transform, a filter, or your own subclass of `egalitarian.transforms.MatrixTransform` |
 | `Selector` | a name pattern, a module, a module type or a parameter |
 | `Precision` | a torch dtype or `'tf32'` |
-| `Tier` | `'exact'` or `'fast'` |
+| `Tier` | `'exact'`, `'fast'` or `'coarse'` |
+| `TierChoice` | `'auto'` or a `Tier` |
 | `Method` | `'auto'`, `'polynomial'`, `'eigh'`, `'rational'` or `'svd'` |
 | `OnNonfinite` | `'keep'` or `'raise'` |
 """

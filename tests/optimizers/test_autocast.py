@@ -324,7 +324,7 @@ def test_egd_from_bare_parameters_is_exact_under_autocast() -> None:
 
 
 def test_a_state_names_the_tiers() -> None:
-    model, optimizer, egd = begin()
+    model, _, egd = begin()
     assert egd.state_dict()["tiers"] == {"0.weight": "exact", "2.weight": "exact"}
     forward(model, autocast=True)
     assert egd.state_dict()["tiers"] == {"0.weight": "coarse", "2.weight": "coarse"}

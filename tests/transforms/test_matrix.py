@@ -51,6 +51,16 @@ def test_cap_lowers_the_rank_to_the_short_side() -> None:
         (lambda: eg.Polar(floor=-1.0), ValueError, "floor must be a number >= 0, got -1.0"),
         (lambda: eg.Polar(method="qr"), ValueError, "method must be one of .*got 'qr'"),
         (lambda: eg.Polar(method="eigh", rtol=1e-9), ValueError, "rtol must be >= 5e-07 for method 'eigh'"),
+        (lambda: eg.Polar(precision="rough"), ValueError, "precision must be one of .*got 'rough'"),
+        (
+            lambda: eg.Polar(precision="coarse", rtol=1e-3),
+            ValueError,
+            "rtol must be None for precision 'coarse', got 0.001",
+        ),
+        (lambda: eg.Polar(precision="coarse", floor=1e-6), ValueError, "floor must be None for precision 'coarse'"),
+        (lambda: eg.Polar(precision="coarse", method="svd"), ValueError, "precision must be 'exact' for method 'svd'"),
+        (lambda: eg.Polar(precision="coarse", method="eigh"), ValueError, "precision must be 'exact' for method 'eigh'"),
+        (lambda: eg.Polar(precision="fast", method="svd"), ValueError, "precision must be 'exact' for method 'svd'"),
         (lambda: eg.Polar(scale="muon"), ValueError, "scale must be None, 'spectral' or 'rms', got 'muon'"),
         (lambda: eg.LowRankPolar(0), ValueError, "rank must be an integer >= 1, got 0"),
         (lambda: eg.LowRankPolar(2.5), ValueError, "got 2.5"),
@@ -64,3 +74,49 @@ def test_cap_lowers_the_rank_to_the_short_side() -> None:
 def test_settings_out_of_range_are_refused_at_construction(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("transform", "text"),
+    [
+        (eg.Polar(), "Polar()"),
+        (eg.Polar(precision="exact"), "Polar()"),
+        (eg.Polar(precision="auto"), "Polar(precision='auto')"),
+        (eg.Polar(precision="coarse"), "Polar(precision='coarse')"),
+    ],
+)
+def test_the_precision_is_printed_unless_it_is_exact(transform: eg.Polar, text: str) -> None:
+    assert repr(transform) == text
+
+
+def printed(transform: Any) -> list[str]:
+    layer = nn.Linear(3, 2)
+    return str(eg.attach(torch.optim.SGD(layer.parameters(), lr=0.1), layer, transform).plan).splitlines()
+
+
+def test_the_plan_says_what_the_precision_means() -> None:
+    """`"auto"` depends on the matrix, so it is printed for each; a precision by name is printed once."""
+    auto, exact, fast, coarse = (printed(eg.Polar(precision=tier)) for tier in ("auto", "exact", "fast", "coarse"))
+    assert auto[0].startswith("Polar(precision='auto'); cut-off by the gradient's dtype (1e-06 for float32)")
+    assert auto[0].endswith("; autocast unknown")
+    assert auto[1].endswith("taken as 2 x 3, exact")
+    assert exact[0].startswith("Polar(); cut-off by the gradient's dtype (1e-06 for float32)")
+    assert fast[0].endswith("fast: directions below 1e-3 of the largest may come out weaker")
+    assert coarse[0] == (
+        "Polar(precision='coarse'); coarse: no cut-off, directions below 1/40 of the norm may come out weaker"
+    )
+    assert all(lines[1].endswith("taken as 2 x 3") for lines in (exact, fast, coarse))
+
+
+def test_the_default_of_attach_and_egd_is_auto() -> None:
+    layer = nn.Linear(3, 2)
+    assert "Polar(precision='auto')" in repr(eg.attach(torch.optim.SGD(layer.parameters(), lr=0.1), layer))
+    optimizer = eg.EGD(layer.parameters(), lr=0.1)
+    assert optimizer.param_groups[0]["egd_transform"] == "(Polar(precision='auto'),)"
+
+
+def test_a_coarse_transform_is_the_coarse_kernel() -> None:
+    grad = torch.randn(5, 7)
+    assert torch.equal(transformed(eg.Polar(precision="coarse"), grad), eg.polar(grad, precision="coarse"))
+    scaled = transformed(eg.Polar(precision="coarse", scale="rms"), grad)
+    torch.testing.assert_close(scaled, 0.2 * 7**0.5 * eg.polar(grad, precision="coarse"))

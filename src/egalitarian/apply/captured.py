@@ -19,7 +19,7 @@ from torch import Tensor
 
 from egalitarian.apply.batch import Batch, Gradient
 from egalitarian.apply.gradients import PassSettings, is_expanded, transform_batch
-from egalitarian.apply.state import State, Tensors, copied_in_place
+from egalitarian.apply.state import State, Tensors, copied_in_place, start
 from egalitarian.transforms import LowRankPolar, MatrixTransform, Site, Sketches, Transform, not_declared
 
 WARM_UP = 2
@@ -209,7 +209,11 @@ class Captures:
     ) -> Recording:
         indices = tuple(index for batch in batches for index in batch.indices)
         stand_ins = self._stand_ins(device, [gradients[index][1] for index in indices])
-        names = {gradients[index][0].name for index in indices}
+        entries = [gradients[index][0] for index in indices]
+        assert all(entry.name in state.tensors for entry in entries if start(entry, self._chain, entry.parameter, None)), (
+            "a memory that starts inside a graph would start again at every replay"
+        )
+        names = {entry.name for entry in entries}
         kept = {
             name: {key: value.clone() for key, value in state.tensors[name].items()} for name in names & {*state.tensors}
         }

@@ -72,7 +72,7 @@ def _in_float32(route: Route, X: Tensor) -> Tensor | None:
             squares, V = _left(replace(route, blocked=weak >= BLOCKED_FROM), W.mT @ A)
             S = torch.cat([squares.clamp_min(0).sqrt(), S[..., weak:]], -1)
             Q = torch.cat([W @ V, Q[..., weak:]], -1)
-    except torch.linalg.LinAlgError:
+    except torch._C._LinAlgError:  # type: ignore[attr-defined]
         return None
     P = recombine(Q, torch.where(above_cut(S, route.rtol), 1 / S, 0), Q.mT) @ A
     P = 1.5 * P - 0.5 * (P @ P.mT) @ P

@@ -1,8 +1,8 @@
 """The coarse and the fast polar factor by half-precision products: tensor cores, a fixed number of steps, no branch.
 
 Odd quintics act on the factor itself, X <- (a + b K + c K²) X with K = X Xᵀ, from X = G / ν until every direction is near
-1. The first step finds ν = |K²|^(1/4), the Schatten-8 norm of G. It is at least the largest singular value, and at most the
-Schatten-4 norm.
+1. The first step finds ν: |K²|^(1/4), the Schatten-8 norm of G, or for fast |K⁴|^(1/8), the Schatten-16 norm. It is at least
+the largest singular value, and at most the Schatten-4 norm.
 
 - Coarse: four steps in float16. Together they amplify a weak direction about 240 times, so that rounding noise stays weak.
 - Fast: seven steps. In the first four every matrix is the sum of two float16 words: one would drown weak directions.
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from egalitarian.kernels.coefficients import Coefficients, quintics
 from egalitarian.kernels.route import Route, is_traced
@@ -30,8 +29,8 @@ COARSE_LOW = 1 / 240
 """The lower end of the coarse steps. Four are enough for it."""
 COARSE_TOLERANCE = 0.15
 """The distance from 1 that the coarse steps leave, before rounding."""
-FAST_LOW = 3.5e-4
-"""The lower end of the fast steps: 1e-3 of the largest singular value, which is at least a third of the norm."""
+FAST_LOW = 5.5e-4
+"""The lower end of the fast steps: 1e-3 of the largest singular value, which is more than half of the norm."""
 FAST_TOLERANCE = 1e-3
 SPLIT_STEPS = 4
 """Fast steps in two words. After them, no direction above 1e-3 of the largest is weak."""
@@ -103,8 +102,12 @@ def _normalized(K: Words) -> tuple[Words, Tensor]:
     """(K / ν², 1 / ν)."""
     norm = _norm(K).clamp_min(SMALLEST_NORM)
     rough = Words(K.high)  # a norm needs no second word
-    ratio = _norm(product(rough, rough, scale=norm**-2, symmetric=True)).sqrt().clamp_min(SMALLEST_NORM)
+    square = product(rough, rough, scale=norm**-2, symmetric=True)
+    ratio = _norm(square).sqrt().clamp_min(SMALLEST_NORM)
     above = norm * ratio * ROUNDED
+    if K.low is not None:
+        fourth = product(square, square, scale=ratio**-4, symmetric=True)
+        above = above * _norm(fourth).sqrt().sqrt().clamp_min(SMALLEST_NORM)
     return K.times(1 / above), above.rsqrt()
 
 
@@ -136,7 +139,7 @@ def _scaled(G: Tensor, multiple: int, dtype: torch.dtype) -> Tensor:
     factor = torch.where(torch.isfinite(largest), top / largest.clamp_min(1e-300), torch.nan)
     below, right = -rows % multiple, -columns % multiple
     if is_traced(G):
-        return functional.pad((G * factor).to(dtype), (0, right, 0, below))
+        return torch.constant_pad_nd((G * factor).to(dtype), (0, right, 0, below))
     X = torch.empty(len(G), rows + below, columns + right, dtype=dtype, device=G.device)
     if below or right:
         X.zero_()

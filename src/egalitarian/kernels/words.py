@@ -1,7 +1,8 @@
 """Matrices (b, m, n) as one float16 word, or as the sum of two, and their products, summed in float32.
 
-Two words hold 22 bits. Three products of words replace one of float32, at the speed of tensor cores. On a GPU with Triton one
-launch multiplies, adds, scales and rounds, and symmetric results take half of the work. Elsewhere torch does the same steps.
+Two words hold 22 bits. Three products of words replace one of float32, at the speed of tensor cores. On a GPU with Triton
+one launch multiplies, adds, scales and rounds, and symmetric results take half of the work. Elsewhere torch does the same
+steps.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Words(NamedTuple):
 
     def times(self, factor: Tensor) -> Words:
         wide = self.high * factor  # in float32, as the factor is
-        return words(wide if self.low is None else wide.addcmul_(self.low, factor), 1 if self.low is None else 2)
+        return words(wide if self.low is None else wide + self.low * factor, 1 if self.low is None else 2)
 
 
 def words(wide: Tensor, count: int) -> Words:

@@ -65,7 +65,7 @@ def attach(
         optimizer: any optimizer for dense gradients, bare or wrapped by a framework.
         model_or_plan: a model, which stands for `matrices(model)`, or a `Plan`. The optimizer must hold every matrix of a
             plan. With a model it may lack some; EGD takes those once `add_param_group` adds them.
-        transform: one transform, or a sequence applied in order. The default is EGD, as exact as the gradients: see `Polar`.
+        transform: one transform, or a sequence applied in order. The default is EGD with `precision="auto"`.
         decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised. It stays on
             while EGD is off. The paper's MLP experiments use 1e-4 to 1e-2. In most runs use the optimizer's own
             `weight_decay` instead, which acts after equalising: see `docs/settings.md`.
@@ -128,7 +128,7 @@ class Attachment:
     >>> with attach(optimizer, model) as egd:
     ...     egd.off()
     ...     egd
-    Attachment(Polar() on SGD, active=False, Plan(1 taken, 3 left))
+    Attachment(Polar(precision='auto') on SGD, active=False, Plan(1 taken, 3 left))
     """
 
     def __init__(

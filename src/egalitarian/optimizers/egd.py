@@ -42,9 +42,9 @@ class EGD(torch.optim.SGD):
         weight_decay: weight decay after equalising, on the scale of U Vᵀ. Start with lr x weight_decay of 0.01 to 0.1:
             see `docs/settings.md`.
         decay_before: weight decay before equalising. The paper's MLP experiments use 1e-4 to 1e-2.
-        transform: one transform, or a sequence applied in order. The default is EGD, as exact as the gradients: see `Polar`.
+        transform: one transform, or a sequence applied in order. The default is EGD with `precision="auto"`.
         foreach, maximize: as in `torch.optim.SGD`.
-        capture: on a GPU, replay the transforms from a CUDA graph, which is several times faster for small matrices.
+        capture: on a GPU, replay the transforms from a CUDA graph, as `attach` does.
 
     Raises:
         TypeError: `params_or_plan` is a module, or another argument has the wrong type.

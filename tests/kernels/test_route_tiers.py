@@ -1,4 +1,4 @@
-"""Which tier `precision="auto"` means, which kernel runs a tier, and what is refused. A fake CUDA device where that will do."""
+"""Which tier `precision="auto"` means, which kernel runs a tier, and what is refused. On a fake CUDA device, too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ DOUBLE, SINGLE, HALF, BRAIN = torch.float64, torch.float32, torch.float16, torch
         (SINGLE, CUDA, 256, "exact"),
         (SINGLE, CUDA, 257, "coarse"),
         (DOUBLE, CUDA, 256, "exact"),
-        (DOUBLE, CUDA, 257, "coarse"),
+        (DOUBLE, CUDA, 257, "exact"),
+        (DOUBLE, CUDA, 4096, "exact"),
         ("tf32", CUDA, 256, "exact"),
         ("tf32", CUDA, 257, "coarse"),
         (HALF, CUDA, 1, "coarse"),
@@ -56,6 +57,8 @@ ASKED: dict[str, tuple[Polar, torch.device, int, Site, str]] = {
     "compute tf32 on CUDA": (Polar(precision="auto", compute="tf32"), CUDA, 256, Site("", 0, SINGLE), "exact"),
     "small on CUDA": (Polar(precision="auto"), CUDA, 256, Site("", 0, SINGLE), "exact"),
     "large on CUDA": (Polar(precision="auto"), CUDA, 257, Site("", 0, SINGLE), "coarse"),
+    "float64 on CUDA": (Polar(precision="auto"), CUDA, 999, Site("", 0, DOUBLE), "exact"),
+    "float64 on CUDA under autocast": (Polar(precision="auto"), CUDA, 3, Site("", 0, DOUBLE, True), "coarse"),
     "large on CUDA, polynomial": (Polar(precision="auto", method="polynomial"), CUDA, 257, Site("", 0, SINGLE), "coarse"),
     "rtol": (Polar(precision="auto", rtol=1e-3), CUDA, 999, Site("", 0, BRAIN, True), "exact"),
     "floor": (Polar(precision="auto", floor=1e-6), CUDA, 999, Site("", 0, BRAIN, True), "exact"),

@@ -1,8 +1,8 @@
 """The coarse and the fast polar factor by half-precision products: tensor cores, a fixed number of steps, no branch.
 
-Odd quintics act on the factor itself, X <- (a + b K + c K²) X with K = X Xᵀ, from X = G / ν until every direction is near
-1. The first step finds ν: |K²|^(1/4), the Schatten-8 norm of G, or for fast |K⁴|^(1/8), the Schatten-16 norm. It is at least
-the largest singular value, and at most the Schatten-4 norm.
+Odd quintics act on the factor itself: X <- (a + b K + c K²) X with K = X Xᵀ, from X = G / ν until every direction is
+near 1. The first step finds ν: the Schatten-8 norm of G, |K²|^(1/4), or for fast the Schatten-16 norm, |K⁴|^(1/8). It is at
+least the largest singular value, and at most the Schatten-4 norm.
 
 - Coarse: four steps in float16. Together they amplify a weak direction about 240 times, so that rounding noise stays weak.
 - Fast: seven steps. In the first four every matrix is the sum of two float16 words: one would drown weak directions.

@@ -27,7 +27,7 @@ import egalitarian as eg
 GOLDEN = Path(__file__).parent / "data" / "polar-digests.json"
 METHODS = {"auto": "auto", "svd": "svd", "eigh": "eigh", "products": "polynomial", "inverses": "rational"}
 """The name in the golden file, and the library's name of now."""
-PRECISIONS = {"exact": "exact", "fast": "fast"}
+PRECISIONS = {"exact": "exact", "fast": "fast", "coarse": "coarse"}
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 OPTIONS: dict[str, dict[str, float]] = {"default": {}, "rtol=1e-2": {"rtol": 1e-2}, "floor=1e-6": {"floor": 1e-6}}
 LOWRANK: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ LOWRANK: dict[str, dict[str, Any]] = {
     "rank=6 rtol=1e-2": {"rank": 6, "rtol": 1e-2},
     "rank=8": {"rank": 8},
 }
-TOLERANCE = {"exact": 1e-5, "fast": 2e-2}
+TOLERANCE = {"exact": 1e-5, "fast": 2e-2, "coarse": 2e-2}
 """On an unlike machine, of the result's norm; of a half dtype at least its eps."""
 PROBES = 4
 
@@ -203,7 +203,8 @@ def tolerance(key: str) -> float:
     """How far a projection may be from the stored one, over the result's norm."""
     dtype = DTYPES[key.split()[1]]
     own = torch.finfo(dtype).eps if dtype in (torch.float16, torch.bfloat16) else 0.0
-    return max(TOLERANCE["fast" if " fast " in key else "exact"], own)
+    precision = next((each for each in ("fast", "coarse") if f" {each} " in key), "exact")
+    return max(TOLERANCE[precision], own)
 
 
 def unlike(key: str, found: dict[str, Any], expected: dict[str, Any], alike: bool) -> bool:

@@ -203,6 +203,35 @@ def test_passes_are_epochs_end_to_end() -> None:
         assert all(torch.equal(one, other) for one, other in zip(chosen, thrice.choices(epoch), strict=True))
 
 
+def test_readings_divide_a_pass_and_change_no_weight() -> None:
+    """`small` has three steps in a pass: an epoch of one step each measures the same training more often."""
+    once, thrice = (small("addition-97", DOUBLE, f"training.readings={n}", methods=("sgd",)) for n in (1, 3))
+    rare, often = Ensemble(once, [0, 4], CPU), Ensemble(thrice, [0, 4], CPU)
+    assert (rare.steps, often.steps) == (3, 1)
+    assert (once.steps_per_epoch, thrice.steps_per_epoch) == (3, 1)
+    for turn in range(2):
+        chosen = [batch for epoch in range(3 * turn, 3 * turn + 3) for batch in often.choices(epoch)]
+        assert all(torch.equal(one, other) for one, other in zip(chosen, rare.choices(turn), strict=True))
+    afterwards = states(once, "sgd", [0, 4], 2), states(thrice, "sgd", [0, 4], 6)
+    for seldom, every in zip(*afterwards, strict=True):
+        assert all(distance(one, other) == 0 for one, other in zip(seldom, every[2::3], strict=True))
+
+
+def test_a_resumed_run_has_the_batches_of_its_reading() -> None:
+    experiment = small("addition-97", "training.readings=3")
+    begun, resumed = Ensemble(experiment, [3], CPU), Ensemble(experiment, [3], CPU)
+    before = [begun.choices(epoch)[0] for epoch in range(6)]
+    assert torch.equal(resumed.choices(4)[0], before[4])
+    assert torch.equal(resumed.choices(1)[0], before[1])
+
+
+def test_readings_must_divide_the_steps_of_one_pass() -> None:
+    with pytest.raises(SpecError, match="readings must divide the 3 steps of a pass, got 2"):
+        Ensemble(small("addition-97", "training.readings=2"), [0], CPU)
+    with pytest.raises(SpecError, match="readings must be 1 where an epoch has several passes, got 3 and 2 passes"):
+        small("addition-97", "training.readings=3", "training.passes=2")
+
+
 def test_a_validation_split_is_taken_from_the_test_points_by_the_seed() -> None:
     whole, apart = (Ensemble(small("addition-97", f"training.validation={share}"), [2, 5], CPU) for share in (0.0, 0.25))
     assert whole.validation is None

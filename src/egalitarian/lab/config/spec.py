@@ -247,6 +247,8 @@ class Training(Settings):
     precision: Literal["float32", "float64"] = setting("float32")
     passes: int = setting(1, least=1)
     """Passes over the data in one epoch. Everything is measured at the end of an epoch: more passes measure less often."""
+    readings: int = setting(1, least=1)
+    """Epochs that one pass over the data is divided into, all with as many steps: more readings measure more often."""
     warmup: int = setting(0, least=0)
     """Steps over which the learning rates rise linearly from 0."""
     validation: float = setting(0.0, least=0, below=1)
@@ -255,10 +257,28 @@ class Training(Settings):
     """When training loss and accuracy are read. After: of all points, at the end of an epoch. During: of every batch before
     its step, as training programs print them."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.readings > 1 and self.passes > 1:
+            raise SpecError(
+                f"training.readings must be 1 where an epoch has several passes, got {self.readings} and "
+                f"{self.passes} passes; set training.passes to 1"
+            )
+
     def batches(self, points: int) -> int:
         """Steps of one pass over so many training points."""
         whole, rest = divmod(points, self.batch)
         return whole + (rest > 0 and not self.drop_last)
+
+    def steps(self, points: int) -> int:
+        """Steps of one epoch with so many training points."""
+        batches = self.batches(points)
+        if batches % self.readings:
+            raise SpecError(
+                f"training.readings must divide the {batches} steps of a pass, got {self.readings}; "
+                "every epoch has as many steps"
+            )
+        return batches * self.passes // self.readings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +366,7 @@ class Experiment(Settings):
     def steps_per_epoch(self) -> int | None:
         """None if the task does not define its number of training points."""
         points = getattr(self.task, "train_size", None)
-        return None if points is None else self.training.batches(points) * self.training.passes
+        return None if points is None else self.training.steps(points)
 
     def source(self, key: str) -> str:
         """Where the setting with this dotted key comes from."""

@@ -53,9 +53,12 @@ class Ensemble:
             raise SpecError(
                 f"training.batch must be at most the {self.points} training points, got {self._training.batch}; lower it"
             )
+        self.steps = self._training.steps(self.points)
+        """Steps per epoch."""
         starts = [self._model.start(experiment.task, seed) for seed in seeds]
         self.start = {name: self._stack([start[name] for start in starts]) for name in starts[0]}
         self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
+        self._turn: tuple[int, list[Tensor]] = (-1, [])
         self.loss = LOSSES[experiment.training.loss]
         self._during = torch.zeros(3, len(seeds), dtype=torch.float64, device=device)
 
@@ -76,11 +79,6 @@ class Ensemble:
     def batches(self) -> int:
         """Steps per pass over the data."""
         return self._training.batches(self.points)
-
-    @property
-    def steps(self) -> int:
-        """Steps per epoch."""
-        return self.batches * self._training.passes
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs, (seeds, points, outputs)."""
@@ -120,7 +118,7 @@ class Ensemble:
         """Before an epoch: resets the counts, and changes the training labels in place if the task does so."""
         if self._training.accuracy == "during":
             self._during.zero_()
-        era = self._task.era(number)
+        era = self._task.era(number // self._training.readings)
         if era != self._era:
             both = zip(self._labels, self.seeds, strict=True)
             labels = torch.stack([self._task.relabelled(own, seed, era) for own, seed in both])
@@ -133,7 +131,14 @@ class Ensemble:
 
     def choices(self, number: int) -> list[Tensor]:
         """The points of each batch of an epoch, (seeds, batch) each, as indices into the stacked data."""
-        passes = range(number * self._training.passes, (number + 1) * self._training.passes)
+        turn, part = divmod(number, self._training.readings)
+        if turn != self._turn[0]:
+            self._turn = turn, self._batches_of(turn)
+        return self._turn[1][part * self.steps : (part + 1) * self.steps]
+
+    def _batches_of(self, turn: int) -> list[Tensor]:
+        """The points of each batch of some passes: those of one epoch, or the one pass of several epochs."""
+        passes = range(turn * self._training.passes, (turn + 1) * self._training.passes)
         orders = [torch.stack([self._order(seed, each) for seed in self.seeds]) for each in passes]
         indices = torch.stack(orders).to(self.device) + self._offsets
         return [chosen for order in indices for chosen in torch.split(order, self._training.batch, 1)[: self.batches]]

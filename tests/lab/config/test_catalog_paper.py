@@ -14,8 +14,9 @@ import pytest
 import egalitarian.lab
 from egalitarian.lab import config
 from egalitarian.lab.config import catalog, merging
+from egalitarian.lab.config.method import Method, Optim
 from egalitarian.lab.config.schema import Kind, Settings
-from egalitarian.lab.config.spec import Experiment, Method, Optim
+from egalitarian.lab.config.spec import Experiment
 
 LAB = Path(egalitarian.lab.__file__).parent
 

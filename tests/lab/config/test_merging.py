@@ -12,8 +12,8 @@ from refused import message, write
 
 from egalitarian.lab import config
 from egalitarian.lab.config import catalog, merging
+from egalitarian.lab.config.method import Method
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Method
 from egalitarian.lab.runs import Request, changed_values
 
 

@@ -17,8 +17,9 @@ from tuned_entries import begun
 import egalitarian as eg
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import DEVICES, Experiment, catalog, renamed
+from egalitarian.lab.config.method import TransformSettings
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.config.spec import Run, TransformSettings
+from egalitarian.lab.config.spec import Run
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.runs import Request, sweep, train_requests, unfinished
 from egalitarian.lab.runs.outcome import Silent, Stop

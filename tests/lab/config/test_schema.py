@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from small import law
 
 from egalitarian.lab.config import catalog
+from egalitarian.lab.config.method import Method, Optim
 from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, read, setting
-from egalitarian.lab.config.spec import Method, Optim
 
 FORM = re.compile(r"\S.* must .+, got .+; \S.*")
 """<what> must be <rule>, got <value>; <way out>."""

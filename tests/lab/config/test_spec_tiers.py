@@ -14,7 +14,8 @@ from egalitarian.lab.config import (
     catalog,
     either,
 )
-from egalitarian.lab.config.spec import Run, Tier, auto_tier
+from egalitarian.lab.config.method import Tier, auto_tier
+from egalitarian.lab.config.spec import Run
 
 DOUBLE = "training.precision=float64"
 

@@ -19,6 +19,20 @@ from egalitarian.lab.config.contents import (
     of_table,
 )
 from egalitarian.lab.config.merging import parse_change
+from egalitarian.lab.config.method import (
+    GrokfastEMASettings,
+    GrokfastMASettings,
+    LowRankPolarSettings,
+    Method,
+    MomentumSettings,
+    NaturalSettings,
+    Optim,
+    PolarSettings,
+    RowNormSettings,
+    Tier,
+    TransformSettings,
+    auto_tier,
+)
 from egalitarian.lab.config.records import CUT, SKETCH, Record, decode, encode, is_snapshot
 from egalitarian.lab.config.renamed import METHODS as OLD_METHODS
 from egalitarian.lab.config.renamed import (
@@ -48,24 +62,12 @@ from egalitarian.lab.config.spec import (
     VERSION,
     Claim,
     Experiment,
-    GrokfastEMASettings,
-    GrokfastMASettings,
     Loss,
-    LowRankPolarSettings,
     Measure,
-    Method,
     ModelSettings,
-    MomentumSettings,
-    NaturalSettings,
-    Optim,
-    PolarSettings,
-    RowNormSettings,
     Run,
     TaskSettings,
-    Tier,
     Training,
-    TransformSettings,
-    auto_tier,
     either,
 )
 

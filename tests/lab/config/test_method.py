@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from egalitarian.lab.config.method import Method
 from egalitarian.lab.config.schema import SpecError, read
-from egalitarian.lab.config.spec import Method
 
 FORM = re.compile(r"\S.* must .+, got .+; \S.*")
 """<what> must be <rule>, got <value>; <way out>."""

@@ -301,54 +301,6 @@ def test_a_run_goes_on_in_its_old_folder(tmp_path: Path) -> None:
     assert not unfinished([request])
 
 
-# ---- what an older version tuned ------------------------------------------------------------------------------------
-
-
-def old_file(path: Path, name: str, *methods: str) -> None:
-    """A family's file with whole entries under the old names."""
-    family, old = PLAN[name], {new: old for old, new in renamed.METHODS.items() if old != "column-norm-after"}
-    experiment = catalog.load(family.experiment, added=family.added)
-    about = {"family": name, "experiment": experiment.name, "title": "", "plain": family.plain, "score": family.score}
-    entries: dict[str, Any] = {}
-    for method in methods:
-        entry = begun(family, method, complete=True)
-        entry["title"] = entry["title"].replace("row norm", "column norm").replace("decay after", "decay outside")
-        entry["best"]["changes"] = [f"methods.{old[method]}.optim.lr=4.0"]
-        entries[old[method]] = entry
-    more = {"threshold": experiment.measure.threshold, "changes": [], "quick": False, "complete": False}
-    path.write_text(json.dumps({**about, **more, "methods": entries}))
-
-
-def test_a_tuned_file_of_the_old_names_is_read_as_whole(tmp_path: Path) -> None:
-    family = PLAN["addition"]
-    path = tmp_path / "tuned-addition.json"
-    old_file(path, "addition", "egd-after", "row-norm-after")
-    results = Results(tmp_path, family, catalog.load(family.experiment, added=family.added))
-    for method in ("egd-after", "row-norm-after"):
-        assert results.up_to_date(method)
-        assert results.methods[method]["title"] == family.methods[method].title
-        assert results.methods[method]["best"]["changes"] == [f"methods.{method}.optim.lr=4.0"]
-    (table,), messages = all_results(tmp_path, "", ["addition"])
-    assert messages == []
-    assert {entry["title"] for entry in table["methods"].values()} == {"EGD, decay after", "row norm, decay after"}
-    results.put("egd-after", results.methods["egd-after"], 1.0)
-    assert list(json.loads(path.read_text())["methods"]) == ["row-norm-after", "egd-after"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("methods.egd-outside.hidden.weight_decay=0.3", "methods.egd-after.hidden.weight_decay=0.3"),
-        ("decay=coupled", "decay=after"),
-        ("methods.mine.decay=loss", "methods.mine.decay=before"),
-        ("optim.lr=0.5", "optim.lr=0.5"),
-        ("training.loss=hinge", "training.loss=hinge"),
-    ],
-)
-def test_stored_changes_are_read_in_new_names(old: str, new: str) -> None:
-    assert renamed.current_change(old, {"egd-after"}) == new
-
-
 @pytest.mark.parametrize("spec", [None, [], {"settings": None}, {"settings": {"transform": [1, {"name": 2}], "decay": 3}}])
 def test_a_spec_that_the_lab_did_not_write_is_left_alone(spec: Any) -> None:
     assert renamed.current_spec(spec) == spec

@@ -49,7 +49,7 @@ def test_the_command_tunes_prints_and_writes(command, tmp_path: Path, monkeypatc
     text = (tmp_path / "tuned" / "tuned-changed.md").read_text()
     assert text.startswith("# Tuned fairly\n")
     assert "\n| SGD | " in text
-    code, out, _ = command("all", "--method", "egd", "--size", "3", "--out", "elsewhere", "--minutes", "0")
+    code, out, _ = command("all", "--method", "egd", "--out", "elsewhere", "--minutes", "0")
     assert code == 1
     assert "The --minutes are over" in out
     assert command("tiny", "--quick", "--method", "egd")[0] == 0
@@ -70,7 +70,6 @@ def test_a_mistake_is_an_error_before_anything_is_trained(command, tmp_path: Pat
     for arguments, message in (
         (["tyni"], "FAMILY must be one of the plan's, got 'tyni'; did you mean 'tiny'?"),
         (["tiny", "--method", "edg"], "--method must be one that family 'tiny' tunes, got 'edg'"),
-        (["tiny", "--size", "4"], "size must be odd, got 4"),
         (["tiny", "--set", "optim.rl=3"], "rl must be a known setting"),
     ):
         code, _, err = command(*arguments)
@@ -95,7 +94,6 @@ REQUEST = TuneRequest(
     "cpu",
     changes=CHANGES,
     plan=Path("plan.toml"),
-    size=3,
     quick=True,
     data=Path("data"),
     minutes=0.1 + 0.2,
@@ -125,7 +123,7 @@ def test_a_request_tunes_one_method(tmp_path: Path, family: Family) -> None:
     assert replace(request, minutes=0).carry_out(lines) == TIME_OVER
     assert not (tmp_path / "runs").exists()
     assert request.carry_out(lines) == 0
-    assert any(text.startswith("point 1: lr 0.1, decay 0.001") for text in lines.texts)
+    assert any(text.startswith("point 1, coarse grid: lr 0.3, decay 0.001") for text in lines.texts)
     found = read_results(tmp_path / "out" / "tuned-tiny-changed.json")
     assert {name: entry["complete"] for name, entry in found["methods"].items()} == {"egd": True}
     assert without_time(found)["methods"] == {

@@ -1,31 +1,28 @@
-"""The tuning plan: what a file may have, the lab's own plan, the estimate of its cost."""
+"""The tuning plan: what a file may have, the lab's own plan and its rules, the estimate of its cost."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from egalitarian.lab.config import (
-    GrokfastEMASettings,
-    LowRankPolarSettings,
-    PolarSettings,
-    RowNormSettings,
-    SpecError,
-    TransformSettings,
-    catalog,
-)
+from egalitarian.lab.config import GrokfastEMASettings, MomentumSettings, PolarSettings, RowNormSettings, SpecError, catalog
 from egalitarian.lab.tuning.plan import chosen, estimate, load_plan, shrunk
 
 PLAN = load_plan()
-"""Plain, row norm, RSVD, Grokfast, Muon, EGD with decay before and after."""
+STOCK = ("sgd", "sgd-momentum", "adam", "adamw")
+RIVALS = ("lion", "lion-clip", "grokfast-ema", "muon", "row-norm")
+FORMS = ("egd-sgd", "egd-adamw", "egd-hidden")
 OWN = """
 [all]
-size = 3
-moves = 1
+lrs = 3
+decays = 1
 lr_factor = 2.0
 decay_factor = 3.0
+basins = 1
+around = 4
+thirds = 0
+further = 3
 cut = 2.0
 validation = 0.5
 tuning_seeds = [6]
@@ -33,120 +30,129 @@ fresh_seeds = [0]
 
 [families.mine]
 experiment = "parity-2"
-plain = "egd"
+stock = ["egd"]
 budget = 8
 
 [families.mine.methods.egd]
 title = "EGD"
-lr = { key = "optim.lr", centre = 0.05 }
-decay = { key = "optim.weight_decay", centre = 1e-3 }
-expected = 5
-ms_per_epoch = 1.0
+lr = { key = "optim.lr", first = 0.05 }
+decay = { key = "optim.weight_decay", first = 1e-3 }
 """
 
 
-def test_the_labs_plan_has_six_families_with_every_method() -> None:
-    assert list(PLAN) == ["addition", "multiplication", "parity", "mnist", "transformer", "cifar"]
+def test_the_labs_plan_has_five_families_of_the_same_twelve_methods() -> None:
+    assert list(PLAN) == ["addition", "parity", "mnist", "transformer", "cifar"]
     for each in PLAN.values():
-        loaded = catalog.load(each.experiment, added=each.added)
-        assert set(each.methods) <= set(loaded.methods)
-        chains = [loaded.method(name).transform for name in each.methods]
-        for kind in (RowNormSettings, LowRankPolarSettings, GrokfastEMASettings):
-            assert any(isinstance(link, kind) for chain in chains for link in chain)
-        muon = [method.hidden for method in map(loaded.method, each.methods) if method.hidden is not None]
-        assert "muon" in {optim.optimizer for optim in muon}
-        assert not loaded.method(each.plain).transform
-        assert not set(each.tuning_seeds) & set(each.fresh_seeds)
+        assert tuple(each.methods) == (*STOCK, *RIVALS, *FORMS)
+        assert (each.stock, each.forms) == (STOCK, FORMS)
+        assert set(each.added) == set(each.methods), "no method is the experiment's own"
+    assert PLAN["addition"].also == ("multiplication-97",)
+    assert PLAN["parity"].also == ("parity-4",)
 
 
 @pytest.mark.parametrize("name", PLAN)
-def test_what_egd_is_given_row_norm_and_the_plain_optimizer_are_given(name: str) -> None:
-    loaded = catalog.load(PLAN[name].experiment, added=PLAN[name].added)
-
-    def kinds(kind: type[TransformSettings] | None) -> set[tuple[str, str, str]]:
-        """How decay enters, and by which optimizers, of all parameters and of the matrices."""
-        methods = [loaded.method(method) for method in PLAN[name].methods]
-        matching = [one for one in methods if tuple(map(type, one.transform)) == (() if kind is None else (kind,))]
-        return {(one.decay, one.optim.optimizer, (one.hidden or one.optim).optimizer) for one in matching}
-
-    egd = kinds(PolarSettings)
-    assert "before" in {decay for decay, *_ in egd}
-    assert {"after", "decoupled"} & {decay for decay, *_ in egd}
-    assert kinds(RowNormSettings) == egd
-    assert {each[1:] for each in egd} <= {each[1:] for each in kinds(None)}
+def test_egds_forms_get_no_more_points_than_the_stock_optimizers(name: str) -> None:
+    each = PLAN[name]
+    assert each.points == (24 if name == "cifar" else 48)
+    assert len(FORMS) * (each.points + each.further) <= len(STOCK) * (each.points + each.further)
+    assert all(len(tuned.third) in (0, 8) for tuned in each.methods.values())
 
 
-def test_an_added_method_replaces_none() -> None:
-    with pytest.raises(SpecError, match="an added method must have a name of its own, got 'egd'"):
-        catalog.load("mnist", added={"egd": {"title": "mine"}})
+@pytest.mark.parametrize("name", PLAN)
+def test_the_methods_are_those_of_the_rules(name: str) -> None:
+    each = PLAN[name]
+    loaded = {method: catalog.load(each.experiment, added=each.added).method(method) for method in each.methods}
+    assert {method.decayed for method in loaded.values()} == {"all"}, "biases, too, as torch's optimizers do by default"
+    assert {method.until for method in loaded.values()} == {None}
+    for method in STOCK:
+        assert loaded[method].transform == ()
+        assert loaded[method].hidden is None
+    for method in ("muon", "row-norm", "egd-sgd", "egd-adamw"):
+        assert loaded[method].targets == each.matrices
+    assert loaded["egd-hidden"].targets == each.hidden
+    assert set(each.hidden) < set(each.matrices) or name == "mnist"
+    kinds = {method: tuple(map(type, own.transform)) for method, own in loaded.items() if own.transform}
+    assert kinds == {
+        "grokfast-ema": (GrokfastEMASettings,),
+        "row-norm": (MomentumSettings, RowNormSettings),
+        "egd-sgd": (MomentumSettings, PolarSettings),
+        "egd-adamw": (PolarSettings,),
+        "egd-hidden": (MomentumSettings, PolarSettings),
+    }
+    for method in ("muon", "egd-hidden"):
+        lr, decay = each.methods[method].lr, each.methods[method].decay
+        assert lr.scales["optim.lr"] * decay.scales["optim.weight_decay"] == pytest.approx(1), "AdamW shrinks as much a step"
 
 
-def test_an_estimate_grows_with_the_window() -> None:
+def test_an_added_method_replaces_one_of_its_name_and_the_claims_about_it() -> None:
+    own = {"title": "mine", "epochs": 3, "decay": "decoupled", "targets": ["layers.*.weight"]}
+    plain, loaded = catalog.load("mnist"), catalog.load("mnist", added={"egd": own})
+    assert loaded.method("egd").title == "mine"
+    assert "egd" in plain.claims
+    assert set(loaded.claims) == set(plain.claims) - {"egd"}
+    assert loaded.method("adamw") == plain.method("adamw")
+
+
+def test_an_estimate_counts_points_and_passes() -> None:
     each = PLAN["addition"]
-    small, large = (estimate(shrunk(each, size), each.methods["egd"]) for size in (3, 5))
-    assert (small.points, large.points) == (9, 25)
-    assert small.seconds < large.seconds < large.most_seconds
-    assert estimate(PLAN["cifar"], PLAN["cifar"].methods["adam"]).points == 12
-
-
-def test_the_page_has_the_estimates() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "tuning.md").read_text()
-    total = [0.0] * 4
-    for each in PLAN.values():
-        found = [[estimate(one, tuned) for tuned in each.methods.values()] for one in (each, shrunk(each, 3))]
-        minutes = [
-            sum(part) / 60 for one in found for part in zip(*[(e.seconds, e.most_seconds) for e in one], strict=True)
-        ]
-        total = [one + other for one, other in zip(total, minutes, strict=True)]
-        points = f"{found[0][0].points} to {found[0][0].most_points}"
-        cells = (points, *(f"{least:.0f} to {most:.0f}" for least, most in (minutes[:2], minutes[2:])))
-        line = rf"\| {each.name}(, 3 x 3 in both columns)? \| " + r" \| ".join(cells) + r" \|"
-        assert re.search(line, page), line
-    assert "| all | | {:.0f} to {:.0f} | {:.0f} to {:.0f} |".format(*total) in page
+    assert estimate(each) == (12, 12 * 48, 12 * 60, 12 * 60 * 1500)
+    assert estimate(each, ("sgd", "adamw")) == (2, 96, 120, 120 * 1500)
 
 
 def test_quick_is_small_and_still_a_plan() -> None:
     for each in PLAN.values():
-        small = shrunk(each, quick=True)
-        assert (small.size, small.moves, len(small.tuning_seeds), len(small.fresh_seeds)) == (3, 1, 1, 2)
+        small = shrunk(each)
+        assert (small.points, small.further, len(small.tuning_seeds), len(small.fresh_seeds)) == (4, 0, 1, 2)
         assert small.budget <= 20
+        assert small.forms == (), "nothing waits"
 
 
 def test_a_plan_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(OWN)
     (mine,) = chosen(load_plan(tmp_path / "plan.toml"), "all")
-    assert (mine.name, mine.size, mine.methods["egd"].lr.centre) == ("mine", 3, 0.05)
+    assert (mine.name, mine.points, mine.methods["egd"].lr.first) == ("mine", 3 + 4, 0.05)
 
 
 BAD = {
     "not TOML": ("[all", r"plan\.toml must be a TOML file, got one that cannot be read"),
-    "no family": ("[all]\nsize = 3", "families must hold at least one, got none"),
-    "a typo": (OWN.replace("moves", "mvoes"), r"families\.mine\.mvoes must be a known setting.*did you mean 'moves'"),
+    "no family": ("[all]\nlrs = 3", "families must hold at least one, got none"),
+    "a typo": (OWN.replace("basins", "bassins"), r"families\.mine\.bassins must be a known setting.*did you mean 'basins'"),
     "an unknown part": (f"{OWN}\n[familes.x]\n", "familes must be a known setting"),
-    "a size of 1": (OWN.replace("size = 3", "size = 1"), "size must be >= 3, got 1; a point must have neighbours"),
-    "an even size": (OWN.replace("size = 3", "size = 4"), "size must be odd, got 4"),
-    "no plain": (OWN.replace('plain = "egd"', 'plain = "sgd"'), "plain must be one of the methods, got 'sgd'"),
+    "one learning rate": (OWN.replace("lrs = 3", "lrs = 1"), "lrs must be >= 2 and <= 99, got 1"),
+    "even decays": (OWN.replace("decays = 1", "decays = 2"), "decays must be odd, got 2"),
+    "an unknown stock": (OWN.replace('stock = ["egd"]', 'stock = ["sgd"]'), "stock must name methods of the family, got 'sgd'"),
+    "no stock": (OWN.replace('stock = ["egd"]', "stock = []"), "stock must name at least one method, got none"),
+    "an unknown form": (OWN.replace("budget = 8", 'budget = 8\nforms = ["edg"]'), "forms must name .* got 'edg'; did you mean 'egd'"),
+    "ours is no form": (OWN.replace("budget = 8", 'budget = 8\nours = "egd"'), "ours must name methods of the family, got 'egd'"),
+    "no list of targets": (
+        f'{OWN}settings = {{ targets = "matrices" }}\n',
+        "targets must name a list of family 'mine' that is not empty, got 'matrices'",
+    ),
     "seeds in both": (OWN.replace("fresh_seeds = [0]", "fresh_seeds = [6]"), "none of the tuning seeds, got 6 in both"),
     "no seeds": (OWN.replace("tuning_seeds = [6]", "tuning_seeds = []"), "tuning_seeds must name at least one seed"),
     "no validation": (OWN.replace("validation = 0.5", "validation = 0"), "validation must be > 0 where epochs count"),
     "a factor of 1": (OWN.replace("lr_factor = 2.0", "lr_factor = 1"), "lr_factor must be > 1, got 1"),
-    "a centre of 0": (OWN.replace("centre = 0.05", "centre = 0"), r"methods\.egd\.lr\.centre must be > 0, got 0"),
-    "a size of a million": (OWN.replace("size = 3", "size = 1000001"), "size must be <= 99, got 1000001"),
+    "a first value of 0": (OWN.replace("first = 0.05", "first = 0"), r"methods\.egd\.lr\.first must be > 0, got 0"),
     "one setting twice": (
         OWN.replace("optim.weight_decay", "optim.lr"),
         "lr and decay must be two settings, got 'optim.lr'",
     ),
+    "a ratio that is not there": (
+        f'{OWN}third = [{{ title = "t", scales = {{ "optim.lr" = 2.0 }} }}]\n',
+        "third.scales must name a setting with a ratio, got 'optim.lr'; use change",
+    ),
     "a dot in a name": (
-        OWN.replace("methods.egd", 'methods."egd.2"').replace('plain = "egd"', 'plain = "egd.2"'),
+        OWN.replace("methods.egd", 'methods."egd.2"').replace('stock = ["egd"]', 'stock = ["egd.2"]'),
         "a tuned method's name must have no dot, got 'egd.2'",
     ),
     "a seed twice": (OWN.replace("fresh_seeds = [0]", "fresh_seeds = [0, 0]"), r"must name each seed once, got \[0, 0\]"),
-    "a huge factor": (OWN.replace("lr_factor = 2.0", "lr_factor = 1e200"), "optim.lr must stay a number 2 steps from its"),
+    "a huge factor": (OWN.replace("lr_factor = 2.0", "lr_factor = 1e200"), "optim.lr must stay a number 10 steps from its"),
     "a path for a name": (OWN.replace("families.mine", 'families."a/../b"'), r"a family's name must be .* got 'a/\.\./b'"),
     "the name of all": (OWN.replace("families.mine", "families.all"), "a family's name must be .* got 'all'"),
     "a name of other files": (OWN.replace("families.mine", "families.t-quick"), "not ending in -quick or -changed"),
     "two names": (OWN.replace("budget = 8", 'budget = 8\nname = "u"'), "name must be absent, got 'u'"),
-    "a plain value": ("all = 3\n[families.x]\nsize = 3", "all and every family must be tables"),
+    "a plain value": ("all = 3\n[families.x]\nlrs = 3", "all, methods and every family must be tables"),
+    "plain methods": (OWN.replace("[all]", "methods = 3\n[all]"), "all, methods and every family must be tables"),
 }
 
 
@@ -169,8 +175,8 @@ def test_a_name_that_the_plan_lacks_is_an_error() -> None:
     with pytest.raises(SpecError, match=r"FAMILY must be one of the plan's, got 'adition'; did you mean 'addition'"):
         chosen(PLAN, "adition")
     with pytest.raises(
-        SpecError, match=r"--method must be one that family 'addition' tunes, got 'edg'; did you mean 'egd'"
+        SpecError, match=r"--method must be one that family 'addition' tunes, got 'egd-sdg'; did you mean 'egd-sgd'"
     ):
-        PLAN["addition"].only(("edg",))
+        PLAN["addition"].only(("egd-sdg",))
     with pytest.raises(SpecError, match="must be a TOML file, got one that cannot be read"):
         load_plan(Path("nowhere.toml"))

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from small import CIFAR, MNIST, TRANSFORMER
 
-from egalitarian.lab.config import Experiment, Run, SpecError, load
+from egalitarian.lab.config import Run, SpecError, load
 from egalitarian.lab.runs import Outcome, Reads, try_step
 from egalitarian.lab.tuning.plan import load_plan
 from egalitarian.lab.tuning.points import Grid, Known, Point, Position, SeedResult, grid_value
+from egalitarian.lab.tuning.trials import _spelled as spelled
 
 PLAN = load_plan()
 
@@ -21,15 +22,21 @@ def seed(crossed: int | None, accuracy: float = 0.5, train: float = 0.5, number:
 
 
 def point(*crossed: int | None, **more: Any) -> Point:
-    return Point((0, 0), 1.0, 1.0, 100, tuple(seed(one, number=number, **more) for number, one in enumerate(crossed)))
+    return Point(Position(0, 0), 1.0, 1.0, 100, tuple(seed(one, number=number, **more) for number, one in enumerate(crossed)))
 
 
-def at(grid: Grid, position: Position, *, validation: bool) -> Experiment:
-    return grid.experiment(*grid.settings(position), validation=validation)
+SMALLER = {
+    "addition": ("task.modulus=7", "model.width=8", "training.batch=9"),
+    "parity": ("task.bits=10", "task.train_size=40", "task.test_size=30", "model.width=12", "training.batch=8"),
+    "mnist": (*MNIST[:2], "training.batch=8"),
+    "transformer": TRANSFORMER,
+    "cifar": CIFAR,
+}
+"""By family, with as many steps in a pass as its readings allow."""
 
 
 def test_values_of_the_grid() -> None:
-    assert [grid_value(0.0416239, 2.0, power) for power in (-1, 0, 1)] == [0.0208, 0.0416239, 0.0832]
+    assert [grid_value(0.0416239, 4.0, halves) for halves in (-1, 0, 1, 2)] == [0.0208, 0.0416, 0.0832, 0.166]
     assert grid_value(1e-3, 3.0, None) == 0
 
 
@@ -37,37 +44,69 @@ def test_values_of_the_grid() -> None:
 def test_a_position_changes_two_settings_and_those_that_keep_their_ratio(name: str) -> None:
     each = PLAN[name]
     for method, tuned in each.methods.items():
-        grid = Grid(each, method)
-        lr, decay = grid.settings((1, -1))
-        assert lr == grid_value(tuned.lr.centre, each.lr_factor, 1)
-        assert decay == grid_value(tuned.decay.centre, each.decay_factor, -1)
-        here, centre = (at(grid, position, validation=False).method(method) for position in ((1, -1), (0, 0)))
-        part, _, key = tuned.lr.key.partition(".")
-        assert getattr(getattr(here, part), key) == lr
-        assert (here.hidden or here.optim).lr == lr  # the matrices move with it
-        assert (here.hidden or here.optim).weight_decay == decay
-        assert here.optim.lr / centre.optim.lr == pytest.approx(each.lr_factor)
-        assert at(grid, (1, -1), validation=True).training.validation == each.validation
-        assert at(grid, (1, -1), validation=False).training.validation == 0
+        grid, position = Grid(each, method), Position(3, 1)
+        lr, decay = grid.settings(position)
+        assert lr == grid_value(tuned.lr.first, each.lr_factor, 3)
+        assert decay == grid_value(tuned.decay.first, each.decay_factor, 1)
+        searched, fresh = (grid.experiment(position, validation=validation) for validation in (True, False))
+        here = fresh.method(method)
+        assert (here.hidden or here.optim).lr == lr
+        if method != "lion-clip":
+            assert (here.hidden or here.optim).weight_decay == decay
+        if here.hidden is not None:
+            assert here.optim.lr == pytest.approx(lr / 50, rel=5e-3)
+            assert here.optim.weight_decay == pytest.approx(decay * 50, rel=5e-3)
+        assert (searched.training.validation, fresh.training.validation) == (each.validation, 0)
+        assert (searched.training.readings, fresh.training.readings) == (each.readings, each.fresh_readings)
+        assert searched.method(method).epochs == each.budget * each.readings
+        assert here.epochs == each.budget * each.fresh_readings
+
+
+def test_no_decay_is_none_for_every_setting_that_follows_it() -> None:
+    for method in PLAN["addition"].methods:
+        here = Grid(PLAN["addition"], method).experiment(Position(0, None), validation=True).method(method)
+        assert here.optim.weight_decay == (here.hidden or here.optim).weight_decay == 0
+        assert here.clip == 0
+
+
+def test_a_third_setting_changes_ratios_and_multiplies_the_best() -> None:
+    family = PLAN["addition"]
+    thirds = {third.title: number for number, third in enumerate(family.methods["egd-hidden"].third, 1)}
+    grid = Grid(family, "egd-hidden")
+
+    def at(title: str) -> tuple[float, float, float, float]:
+        number = thirds[title] if title else 0
+        method = grid.experiment(Position(6, 2, number), validation=True).method("egd-hidden")
+        assert method.hidden is not None
+        return method.hidden.lr, method.hidden.weight_decay, method.optim.lr, method.optim.weight_decay
+
+    lr, decay, other_lr, other_decay = at("")
+    assert at("AdamW's lr x 4") == (lr, decay, pytest.approx(4 * other_lr), pytest.approx(other_decay / 4))
+    assert at("AdamW's decay x 4") == (lr, decay, other_lr, pytest.approx(4 * other_decay))
+    momentum = Grid(family, "sgd-momentum")
+    (half,) = [n for n, third in enumerate(family.methods["sgd-momentum"].third, 1) if third.title == "momentum 0.5"]
+    assert momentum.settings(Position(6, 2, half))[0] == pytest.approx(5 * momentum.settings(Position(6, 2))[0])
+    assert momentum.experiment(Position(6, 2, half), validation=True).method("sgd-momentum").optim.momentum == 0.5
 
 
 def test_a_key_of_no_setting_is_an_error() -> None:
     each = PLAN["addition"]
-    tuned = each.methods["egd"]
-    wrong = tuned.replace(lr=tuned.lr.replace(key="optim.rl"))
-    with pytest.raises(SpecError, match="rl must be a known setting"):
-        at(Grid(each.replace(methods={**each.methods, "egd": wrong}), "egd"), (0, 0), validation=True)
-    wrong = tuned.replace(lr=tuned.lr.replace(scales=("hidden.lr",)))
-    with pytest.raises(SpecError, match=r"scales must name numbers that the method has, got 'hidden\.lr'"):
-        at(Grid(each.replace(methods={**each.methods, "egd": wrong}), "egd"), (0, 0), validation=True)
+    tuned = each.methods["sgd"]
+    for wrong in (
+        tuned.replace(lr=tuned.lr.replace(key="optim.rl")),
+        tuned.replace(lr=tuned.lr.replace(scales={"optim.rl": 0.5})),
+    ):
+        with pytest.raises(SpecError, match="rl must be a known setting"):
+            Grid(each.replace(methods={**each.methods, "sgd": wrong}), "sgd").experiment(Position(0, 0), validation=True)
 
 
 @pytest.mark.usefixtures("few_pictures")
-@pytest.mark.parametrize(("name", "smaller"), [("mnist", MNIST), ("transformer", TRANSFORMER), ("cifar", CIFAR)])
-def test_methods_that_are_added_can_be_trained(name: str, smaller: tuple[str, ...]) -> None:
-    for method in PLAN[name].added:
-        rank = ["methods.egd-rsvd-32.transform.0.rank=3"] if method == "egd-rsvd-32" else []
-        try_step(at(Grid(PLAN[name], method, (*smaller, *rank)), (0, 0), validation=True), method, 0)
+@pytest.mark.parametrize("name", PLAN)
+def test_every_method_and_every_setting_of_its_third_knob_can_be_trained(name: str) -> None:
+    for method, tuned in PLAN[name].methods.items():
+        grid = Grid(PLAN[name].replace(readings=1), method, SMALLER[name])
+        for third in range(len(tuned.third) + 1):
+            try_step(grid.experiment(Position(0, 0, third), validation=True), method, 0)
 
 
 def test_failures_count_first_then_the_median_and_a_failure_is_infinite() -> None:
@@ -117,8 +156,8 @@ def test_epochs_that_a_diverged_seed_lacks_count_as_zero() -> None:
 
 
 def test_a_files_points_are_known_for_their_runs_and_their_budget() -> None:
-    passed, failed = point(3, 4), Point((1, 0), 1.0, 1.0, 100, (seed(None, number=7),))
-    known = Known({"points": [passed.to_json(), failed.to_json()], "fresh": [seed(5, number=9).to_json()]})
+    passed, failed = point(3, 4), Point(Position(1, 0), 1.0, 1.0, 100, (seed(None, number=7),))
+    known = Known({"points": [passed.to_json(), failed.to_json()], "fresh": {"e": [seed(5, number=9).to_json()]}})
     assert known.point(["id-0", "id-1"], 50, 50) == (50, passed.seeds)  # both passed before
     assert known.point(["id-0", "id-1"], 4, 50) is None
     assert known.point(["id-0"], 100, 100) is None
@@ -135,12 +174,12 @@ def test_a_files_points_are_known_for_their_runs_and_their_budget() -> None:
 def test_numbers_and_their_text_are_the_same_runs(name: str) -> None:
     """The values of a point, and the same as `--set` takes them: `best.changes` of a results file trains its runs."""
     family = PLAN[name]
-    for method in family.methods:
+    shared = [f"training.validation={family.validation}", f"training.readings={family.readings}"]
+    for method, tuned in family.methods.items():
         grid = Grid(family, method)
-        for position in ((1, -1), (-2, None)):
-            lr, decay = grid.settings(position)
-            changes = [f"{key}={value!r}" for key, value in grid.values(lr, decay).items()]
-            spelled = load(family.experiment, [f"training.validation={family.validation}", *changes], added=family.added)
-            assert [run.id for run in grid.tuning_runs(lr, decay, "cuda")] == [
-                Run(spelled, method, seed, "cuda").id for seed in family.tuning_seeds
+        for position in (Position(3, 1, len(tuned.third)), Position(2, None)):
+            changes = [f"{key}={spelled(value)}" for key, value in grid.values(position).items()]
+            loaded = load(family.experiment, [*shared, *changes], added=family.added)
+            assert [run.id for run in grid.tuning_runs(position, "cuda")] == [
+                Run(loaded, method, seed, "cuda").id for seed in family.tuning_seeds
             ]

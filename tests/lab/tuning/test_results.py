@@ -28,13 +28,15 @@ def test_a_file_of_another_machine_stays_as_it_is_if_nothing_is_left_to_train(tm
 
 
 def test_a_fuller_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path, family: Family) -> None:
-    full = tuned(tmp_path, family.replace(size=5), ["egd"])
-    assert without_time(tuned(tmp_path, family.replace(moves=0), ["egd"])) == without_time(full)
+    full = tuned(tmp_path, family, ["egd"])
+    waiting = family.replace(forms=("egd",))  # its entry would have no fresh seeds
+    assert without_time(tuned(tmp_path, waiting, ["egd"]))["methods"] == without_time(full)["methods"]
     both = tuned(tmp_path, family, ["sgd"])
     assert list(both["methods"]) == ["egd", "sgd"]
-    fewer = tuned(tmp_path, family.replace(moves=0), ["egd"], replace=True)
-    assert len(fewer["methods"]["egd"]["points"]) == 9
-    assert fewer["methods"]["sgd"] == both["methods"]["sgd"], "it was not asked for"
+    alone = family.replace(methods={"egd": family.methods["egd"].replace(title="again"), "sgd": family.methods["sgd"]})
+    again = tuned(tmp_path, alone, ["egd"], replace=True)
+    assert again["methods"]["egd"]["title"] == "again"
+    assert again["methods"]["sgd"] == both["methods"]["sgd"], "it was not asked for"
 
 
 def test_an_entry_of_other_rules_is_refused(tmp_path: Path, family: Family) -> None:
@@ -53,13 +55,15 @@ def test_an_entry_of_other_rules_is_refused(tmp_path: Path, family: Family) -> N
 
 
 def test_the_file_follows_the_plan_of_the_family(tmp_path: Path, family: Family) -> None:
-    assert tuned(tmp_path, family)["plain"] == family.plain
-    other = next(method for method in METHODS if method != family.plain)
-    assert tuned(tmp_path, family.replace(plain=other))["plain"] == other
+    assert tuned(tmp_path, family)["stock"] == ["sgd"]
+    assert tuned(tmp_path, family.replace(stock=METHODS))["stock"] == list(METHODS)
+    named = tuned(tmp_path, family.replace(forms=("egd",), ours="egd"))
+    assert named["ours"] == "egd"
+    assert named["complete"]
 
 
 def test_a_file_of_another_experiment_or_format_is_not_touched(tmp_path: Path, family: Family) -> None:
-    tuned(tmp_path, family.replace(moves=0), ["egd"])
+    tuned(tmp_path, family, ["egd"])
     (path,) = (tmp_path / "results").glob("*.json")
     before = path.read_bytes()
     with pytest.raises(SpecError, match=r"must have changes .* with --replace"):
@@ -69,6 +73,9 @@ def test_a_file_of_another_experiment_or_format_is_not_touched(tmp_path: Path, f
         tuned(tmp_path, family)
     path.write_bytes(before)
     assert tuned(tmp_path, family)["complete"]
+    path.write_text('{"plain": "sgd"}')
+    with pytest.raises(SpecError, match="it is of the search before this one, which moved a window; move it away"):
+        tuned(tmp_path, family)
 
 
 def test_changed_and_quick_results_have_files_of_their_own() -> None:
@@ -77,14 +84,13 @@ def test_changed_and_quick_results_have_files_of_their_own() -> None:
     assert file_suffix({"changes": ["task.modulus=7"], "quick": True}) == "-changed-quick"
 
 
-def test_a_file_of_another_threshold_or_budget_is_refused(tmp_path: Path, addition: Family) -> None:
+def test_a_file_of_another_threshold_is_refused(tmp_path: Path, addition: Family) -> None:
     results_in(tmp_path, addition).put("sgd", begun(addition, "sgd"))
     experiment = catalog.load(addition.experiment, added=addition.added)
-    longer = {name: each.replace(epochs=7) for name, each in experiment.methods.items()}
     with pytest.raises(SpecError, match=r"must have threshold 0.5, got 0.95; .* with --replace --method sgd"):
         results_in(tmp_path, addition, measure=experiment.measure.replace(threshold=0.5))
-    with pytest.raises(SpecError, match=r"must have sgd's epochs 7, got 14000"):
-        results_in(tmp_path, addition, methods=longer)
+    with pytest.raises(SpecError, match="must have sgd's budget 7, got 1500"):
+        results_in(tmp_path, addition.replace(budget=7))
 
 
 def test_a_file_of_the_same_name_and_another_task_is_refused(tmp_path: Path, addition: Family) -> None:
@@ -93,40 +99,40 @@ def test_a_file_of_the_same_name_and_another_task_is_refused(tmp_path: Path, add
     own.write_text('extends = "addition-97"\n')
     mine = addition.replace(experiment=str(own))
     results_in(tmp_path, mine).put("sgd", begun(mine, "sgd"))
-    assert list(results_in(tmp_path, mine, "egd").methods) == ["sgd"]
+    assert list(results_in(tmp_path, mine, "egd-sgd").methods) == ["sgd"]
     own.write_text('extends = "addition-97"\ntask.modulus = 101\n')
-    for asked in ("sgd", "egd"):
-        with pytest.raises(SpecError, match=r"must have sgd's runs at lr 8 and decay 0.001, as the experiment is now"):
+    for asked in ("sgd", "egd-sgd"):
+        with pytest.raises(SpecError, match=r"must have sgd's runs at lr 0.004 and decay 1e-05, as the experiment is now"):
             results_in(tmp_path, mine, asked)
 
 
 def test_entries_that_others_wrote_meanwhile_are_checked_too(tmp_path: Path, addition: Family) -> None:
-    one, other = results_in(tmp_path, addition, "sgd"), results_in(tmp_path, addition.replace(cut=9.0), "egd")
+    one, other = results_in(tmp_path, addition, "sgd"), results_in(tmp_path, addition.replace(cut=9.0), "egd-sgd")
     one.put("sgd", begun(addition, "sgd"))
-    with pytest.raises(SpecError, match=r"sgd's cut 9.0, got 2.0"):
-        other.put("egd", begun(addition.replace(cut=9.0), "egd"))
+    with pytest.raises(SpecError, match=r"sgd's cut 9.0, got 3.0"):
+        other.put("egd-sgd", begun(addition.replace(cut=9.0), "egd-sgd"))
 
 
 def test_an_entry_is_replaced_once_the_new_one_is_complete(tmp_path: Path, addition: Family) -> None:
     results_in(tmp_path, addition).put("sgd", begun(addition, "sgd", complete=True))
-    results_in(tmp_path, addition).put("egd", begun(addition, "egd", complete=True))
+    results_in(tmp_path, addition).put("egd-sgd", begun(addition, "egd-sgd", complete=True))
     other = addition.replace(cut=9.0)
-    with pytest.raises(SpecError, match="egd's cut"):
+    with pytest.raises(SpecError, match="egd-sgd's cut"):
         results_in(tmp_path, other, "sgd", replace=True)  # it would share a table with EGD
-    two = other.replace(methods={name: other.methods[name] for name in ("sgd", "egd")})
+    two = other.replace(methods={name: other.methods[name] for name in ("sgd", "egd-sgd")}, stock=("sgd",), forms=())
     replacing = results_in(tmp_path, two, replace=True)
     replacing.put("sgd", begun(other, "sgd"))
     assert replacing.kept == ["sgd"]
     assert read_results(replacing.path)["methods"]["sgd"]["rules"]["cut"] == addition.cut
     replacing.put("sgd", begun(other, "sgd", complete=True))
     found = read_results(replacing.path)
-    assert {name: each["rules"]["cut"] for name, each in found["methods"].items()} == {"sgd": 9.0, "egd": addition.cut}
+    assert {name: each["rules"]["cut"] for name, each in found["methods"].items()} == {"sgd": 9.0, "egd-sgd": addition.cut}
     assert not found["complete"], "EGD is still to be replaced"
 
 
 def test_a_plan_with_a_new_method_resumes_the_file(tmp_path: Path, addition: Family) -> None:
     first, second, *_ = addition.methods
-    before = addition.replace(methods={first: addition.methods[first]}, plain=first)
+    before = addition.replace(methods={first: addition.methods[first]}, stock=(first,), forms=())
     results_in(tmp_path, before).put(first, begun(before, first))
     now = results_in(tmp_path, addition, second)
     now.put(second, begun(addition, second))
@@ -142,16 +148,6 @@ def test_a_new_title_keeps_the_environment_of_an_entry(tmp_path: Path, addition:
     assert now.methods["sgd"]["environment"]["hardware"] == "there"
 
 
-def test_more_moves_that_nothing_needs_keep_the_environment_of_an_entry(tmp_path: Path, addition: Family) -> None:
-    there = {**HERE, "hardware": "there"}
-    results_in(tmp_path, addition).put("sgd", begun(addition, "sgd", environment=there))
-    further = addition.replace(moves=addition.moves + 2)
-    now = results_in(tmp_path, further)
-    now.put("sgd", begun(further, "sgd"))
-    assert now.methods["sgd"]["rules"]["moves"] == further.moves
-    assert now.methods["sgd"]["environment"]["hardware"] == "there"
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -160,11 +156,12 @@ def test_more_moves_that_nothing_needs_keep_the_environment_of_an_entry(tmp_path
         {"spent": {"here": -1.0}},
         {"spent": {"here": float("nan")}},
         {"rules": {}},
-        {"windows": None},
+        {"searched": None},
+        {"seconds": []},
+        {"polar": None},
         {"inside": None},
-        {"further": 3},
         {"title": 7},
-        {"fresh": [{"seed": 0}]},
+        {"fresh": {"addition-97": [{"seed": 0}]}},
         {"complete": True},
         {"points": [{"seeds": []}]},
         {"environment": 3},

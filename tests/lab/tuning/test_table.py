@@ -1,58 +1,108 @@
-"""The table 'tuned fairly': settings, counts and gains of each method."""
+"""The table 'tuned fairly': the chosen points, the fresh seeds, and each method against the best stock optimizer."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from egalitarian.lab.console.tuning import markdown
-from egalitarian.lab.tuning.table import rows
+from egalitarian.lab.tuning.table import Cost, best_stock, headings, rows
+
+RULES = {"readings": 1, "fresh_readings": 2, "validation": 0.5}
 
 
-def entry(crossed: list[int | None], train: float = 0.5, **more: Any) -> dict[str, Any]:
-    fresh = [
-        {"crossed": one, "epochs": 20, "diverged": False, "mean_train_accuracy": train, "seed": 0, "id": ""}
+def entry(crossed: Sequence[int | None], train: float = 0.5, **more: Any) -> dict[str, Any]:
+    """A method whose fresh seeds passed at these readings; there are two in a pass."""
+    seeds = [
+        {"crossed": one, "epochs": 40 if one is None else one + 1, "diverged": False, "mean_train_accuracy": train}
         for one in crossed
     ]
-    best = {"lr": 0.5, "decay": 0.001, "budget": 20, "passes": True}
-    rules = {"size": 5, "no_decay": False, "validation": 0.5, "lr_factor": 2.0, "decay_factor": 3.0}
-    about = {
-        "rules": rules,
-        "tuning_seeds": [1],
-        "fresh_seeds": [0],
-        "environment": {"hardware": "H", "when": "2026-11-15"},
-    }
-    whole = {
-        "title": "SGD",
-        "complete": True,
-        "best": best,
-        "fresh": fresh,
-        "points": [{"seeds": []}] * 30,
-        "spent": {"H, 2026-11-15": 60.0},
-    }
-    return {**whole, "windows": [{}, {}], "inside": True, **about, **more}
+    best = {"lr": 0.5, "decay": 0.001, "third": "", "budget": 40, "passes": True}
+    about = {"rules": RULES, "tuning_seeds": [1], "fresh_seeds": [0, 1, 2], "spent": {"H, 2026-11-15": 60.0}}
+    whole = {"title": "SGD", "complete": True, "searched": True, "inside": True, "beyond": 0, "points": [{}] * 48}
+    return {**whole, **about, "best": best, "fresh": {"e": seeds}, "seconds": {}, **more}
 
 
-def table(score: str, plain: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
-    about = {"family": "f", "experiment": "e", "title": "T", "plain": "sgd", "score": score, "threshold": 0.95}
-    return {**about, "changes": [], "quick": False, "complete": True, "methods": {"sgd": plain, **others}}
+def table(score: str = "epochs", **methods: dict[str, Any]) -> dict[str, Any]:
+    about = {"family": "f", "experiment": "e", "titles": {"e": "T"}, "stock": ["sgd"], "ours": "egd", "score": score}
+    return {**about, "threshold": 0.95, "changes": [], "quick": False, "complete": True, "methods": methods}
 
 
-def test_the_table_has_settings_counts_and_gains() -> None:
-    slow, fast = entry([99, 299, 199]), entry([9, 29, 19], title="EGD", inside=False)
+@pytest.mark.parametrize(
+    ("ours", "theirs", "word"),
+    [
+        ((1.0, 2.0), (3.0, 4.0), "ahead"),
+        ((1.0, 3.0), (3.0, 4.0), "level"),
+        ((1.0, 9.0), (3.0, 4.0), "level"),
+        ((5.0, 9.0), (3.0, 4.0), "behind"),
+        ((1.0, math.inf), (3.0, 4.0), "level"),
+        ((1.0, 2.0), (3.0, math.inf), "ahead"),
+        ((math.inf, math.inf), (3.0, 4.0), "behind"),
+        ((math.inf, math.inf), (math.inf, math.inf), "level"),
+    ],
+)
+def test_ahead_and_behind_mean_that_no_seeds_overlap(
+    ours: tuple[float, ...], theirs: tuple[float, ...], word: str
+) -> None:
+    assert Cost(ours, 10.0).against(Cost(theirs, 10.0)) == word
+
+
+def test_the_table_has_settings_counts_and_verdicts() -> None:
+    slow = entry([99, 299, 199])
+    fast = entry([9, 29, 19], title="EGD", inside=False, beyond=6, best={**slow["best"], "third": "momentum 0.9"})
     failed = entry([None, None, 7], title="other")
-    found = [tuple(row) for row in rows(table("epochs", slow, egd=fast, other=failed))]
+    found = [tuple(row) for row in rows(table(sgd=slow, egd=fast, other=failed), "e")]
+    none = ("–", "–")
     assert found == [
-        ("SGD", "0.5", "0.001", "30, 1 move", "yes", "199 (99–299)", "3 of 3", "1.0×"),
-        ("EGD", "0.5", "0.001", "30, 1 move", "no, on the edge", "19 (9–29)", "3 of 3", "10.0×"),
-        ("other", "0.5", "0.001", "30, 1 move", "yes", "> 20 (7 to > 20)", "1 of 3", "< 10.0×"),
+        ("SGD", "0.5", "0.001", "–", "48", "yes", "100 (50–150)", "3 of 3", "level, 1.0×", *none),
+        (
+            *("EGD (ours)", "0.5", "0.001", "momentum 0.9", "48, 6 beyond an edge", "no, on the edge"),
+            *("10 (5–15)", "3 of 3", "ahead, 10.0×", *none),
+        ),
+        ("other", "0.5", "0.001", "–", "48", "yes", "> 20 (4 to > 20)", "1 of 3", "level", *none),
     ]
-    at_once = entry([0, 0, 0])
-    assert [row.gain for row in rows(table("epochs", slow, egd=at_once))] == ["1.0×", "200.0×"], (
-        "epoch 0 is one epoch's work"
-    )
-    assert [row.gain for row in rows(table("epochs", failed, egd=fast))] == ["–", "–"], "a plain optimizer that fails"
-    better = entry([None], 0.75, title="EGD")
-    assert [row.gain for row in rows(table("train-accuracy", entry([None]), egd=better))] == ["+0.0 points", "+25.0 points"]
-    text = markdown([table("train-accuracy", entry([None]), egd=better)])
-    assert "| EGD | 0.5 | 0.001 | 30, 1 move | yes | 75.0 % (75.0–75.0) | – | +25.0 points |" in text
-    assert "`e`, 5 x 5 windows, steps of 2 in lr and 3 in decay" in text
+
+
+def test_seconds_have_a_verdict_of_their_own() -> None:
+    slow = entry([99, 299, 199], seconds={"e": [1.0, 3.0, 2.0]})
+    fast = entry([9, 29, 19], title="EGD", seconds={"e": [2.5, 4.0, 3.0]})
+    failed = entry([9, None, 19], title="other", seconds={"e": [0.1, 9.0, 0.2]})
+    sgd, egd, other = rows(table(sgd=slow, egd=fast, other=failed), "e")
+    assert (sgd.seconds, sgd.against_in_seconds) == ("2 (1–3)", "level, 1.0×")
+    assert (egd.against, egd.against_in_seconds) == ("ahead, 10.0×", "level, 0.7×")
+    assert (other.seconds, other.against_in_seconds) == ("0.2 (0.1 to > 9)", "level, 10.0×")
+
+
+def test_errors_are_compared_where_accuracy_is_the_score() -> None:
+    both = {"sgd": entry([None], 0.75), "egd": entry([None], 0.95, title="EGD")}
+    found = table("train-accuracy", **both)
+    assert headings(found)[6] == "mean training error, %"
+    sgd, egd = rows(found, "e")
+    assert (sgd.fresh, sgd.passed, sgd.seconds) == ("25 (25–25)", "–", "–")
+    assert (egd.fresh, egd.against) == ("5 (5–5)", "ahead, 5.0×")
+    assert "| EGD (ours) | 0.5 | 0.001 | – | 48 | yes | 5 (5–5) | – | ahead, 5.0× | – | – |" in markdown([found])
+
+
+def test_the_best_stock_optimizer_fails_least_and_is_fastest_among_those() -> None:
+    surer, faster = entry([40, 40, 40]), entry([1, 1, None], title="Adam")
+    found = {**table(sgd=surer, adam=faster, egd=entry([50, 50, 50])), "stock": ["sgd", "adam"]}
+    assert best_stock(found, "e") == "sgd"
+    assert "The best stock optimizer is SGD." in markdown([found])
+    found["methods"]["adam"] = entry([1, 1, 1], title="Adam")
+    assert best_stock(found, "e") == "adam"
+    found["methods"]["adam"]["complete"] = False
+    assert best_stock(found, "e") is None
+    assert {row.against for row in rows(found, "e")} == {"–"}
+    found["stock"] = ["sgd", "lion"]
+    assert best_stock(found, "e") is None, "one is not searched yet"
+
+
+def test_a_search_without_fresh_seeds_is_shown_as_far_as_it_is() -> None:
+    waiting = entry([], title="EGD", complete=False, fresh={})
+    begun = entry([], title="Adam", complete=False, searched=False, fresh={}, best=None)
+    one, other = rows(table(egd=waiting, adam=begun), "e")
+    assert (one.lr, one.inside, one.fresh) == ("0.5", "yes", "partial")
+    assert (other.lr, other.inside, other.fresh) == ("–", "not yet known", "partial")

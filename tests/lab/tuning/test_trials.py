@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from small import CPU, files, groks, records, small
-from tuned_entries import CHANGES, HERE, METHODS, tuned, without_time
+from tuned_entries import CHANGES, HERE, METHODS, POINTS, tuned, without_time
 
 from egalitarian.lab.config import Record, Run, SpecError, catalog
 from egalitarian.lab.console.tuning import markdown
@@ -26,10 +26,10 @@ from egalitarian.lab.tuning.table import rows
 from egalitarian.lab.tuning.trials import OutOfTime, PointMessages, Session, prepare, tune
 
 
-@pytest.mark.parametrize("change", ["optim.lr=5", "methods.egd.optim.lr=5", "training.validation=0.2"])
+@pytest.mark.parametrize("change", ["optim.lr=5", "methods.egd-sgd.optim.lr=5", "training.validation=0.2", "epochs=3"])
 def test_a_change_of_a_tuned_setting_is_refused(change: str) -> None:
-    with pytest.raises(SpecError, match=f"--set must not change what is tuned, got '{change}' for egd of addition"):
-        prepare([Grid(load_plan()["addition"], "egd", [change])])
+    with pytest.raises(SpecError, match=f"--set must not change what is tuned, got '{change}' for egd-sgd of addition"):
+        prepare([Grid(load_plan()["addition"], "egd-sgd", [change])])
 
 
 def test_every_method_is_tuned_and_measured(tmp_path: Path, family: Family) -> None:
@@ -38,19 +38,24 @@ def test_every_method_is_tuned_and_measured(tmp_path: Path, family: Family) -> N
     assert list(found["methods"]) == list(METHODS)
     for name, entry in found["methods"].items():
         assert entry["complete"]
-        assert len(entry["points"]) in ((9,) if len(entry["windows"]) == 1 else (9 + 3, 9 + 5))
-        assert [one["seed"] for one in entry["fresh"]] == [0, 1]
+        assert entry["searched"]
+        assert len(entry["points"]) == POINTS + entry["beyond"]
+        assert entry["beyond"] in (0, 3)
+        (fresh,) = entry["fresh"].values()
+        assert [one["seed"] for one in fresh] == [0, 1]
+        assert len(entry["seconds"]["parity-2"]) == 2
+        assert all(one > 0 for one in entry["seconds"]["parity-2"])
         for point in entry["points"]:
             assert [one["seed"] for one in point["seeds"]] == [6, 7]
             assert all(one["epochs"] <= point["budget"] <= 9 for one in point["seeds"])
         best = entry["best"]
-        chosen = next(point for point in entry["points"] if point["place"] == best["place"])
+        chosen = next(point for point in entry["points"] if point["position"] == best["position"])
         surest = min(failures(point) for point in entry["points"])
         medians = [point["median"] for point in entry["points"] if failures(point) == surest]
         assert failures(chosen) == surest
         assert chosen["median"] == min(medians, key=lambda median: math.inf if median is None else median)
-        loaded = catalog.load("parity-2", [*CHANGES, *best["changes"]])
-        for one in entry["fresh"]:  # stored like any other run
+        loaded = catalog.load("parity-2", [*CHANGES, *best["changes"], f"methods.{name}.epochs=9"])
+        for one in fresh:  # stored like any other run
             run = Run(loaded, name, one["seed"], "cpu")
             assert run.id == one["id"]
             stored = Store(tmp_path / "runs").find(run).records()
@@ -63,16 +68,58 @@ def failures(point: dict[str, Any]) -> int:
     return sum(seed["crossed"] is None for seed in point["seeds"])
 
 
-def test_without_moves_every_method_has_the_same_number_of_points(tmp_path: Path, family: Family) -> None:
-    found = tuned(tmp_path, family.replace(moves=0, no_decay=True))
-    assert [len(entry["points"]) for entry in found["methods"].values()] == [12, 12]
-    assert [len({point["decay"] for point in entry["points"]}) for entry in found["methods"].values()] == [4, 4]
+def test_the_third_knob_changes_what_it_says(tmp_path: Path, family: Family) -> None:
+    points = tuned(tmp_path, family, ["egd"])["methods"]["egd"]["points"]
+    knobs = [point for point in points if point["position"][2]]
+    assert [point["third"] for point in knobs] == ["momentum"]
+    (knob,) = knobs
+    best = min((p for p in points if p["position"][:2] == knob["position"][:2] and not p["position"][2]), key=failures)
+    assert knob["lr"] == best["lr"] / 2
+    changes = [*CHANGES, f"optim.lr={knob['lr']}", f"optim.weight_decay={knob['decay']}", "optim.momentum=0.5"]
+    run = Run(catalog.load("parity-2", [*changes, "training.validation=0.5"], ["egd"]), "egd", 6, "cpu")
+    assert run.id == knob["seeds"][0]["id"]
+
+
+def test_fresh_seeds_wait_until_ours_is_named(tmp_path: Path, family: Family, trained: list[str]) -> None:
+    two = family.replace(forms=("egd",))
+    found = tuned(tmp_path, two)
+    assert not found["complete"]
+    assert {name: (entry["searched"], entry["fresh"]) for name, entry in found["methods"].items()} == {
+        "egd": (True, {}),
+        "sgd": (True, {}),
+    }
+    trained.clear()
+    assert without_time(tuned(tmp_path, two)) == without_time(found)
+    assert trained == [], "nothing is left to do"
+    named = tuned(tmp_path, two.replace(ours="egd"))
+    assert named["complete"]
+    assert set(trained) == {one["id"] for each in named["methods"].values() for one in each["fresh"]["parity-2"]}
+    assert without_time(named) == {**without_time(tuned(tmp_path / "at once", family)), "ours": "egd"}
+
+
+def test_other_experiments_take_the_points_of_the_first(tmp_path: Path, family: Family) -> None:
+    found = tuned(tmp_path, family.replace(also=("parity-3",)), changes=CHANGES)
+    for name, entry in found["methods"].items():
+        assert list(entry["fresh"]) == list(found["titles"]) == ["parity-2", "parity-3"]
+        loaded = catalog.load("parity-3", [*CHANGES, *entry["best"]["changes"], f"methods.{name}.epochs=9"])
+        assert [one["id"] for one in entry["fresh"]["parity-3"]] == [Run(loaded, name, seed, "cpu").id for seed in (0, 1)]
+
+
+def test_readings_are_those_of_the_search_and_of_the_fresh_seeds(tmp_path: Path, family: Family) -> None:
+    """A budget is in passes over the data; with two readings in each, there are twice as many epochs."""
+    never = (*CHANGES, "measure.threshold=1")
+    found = tuned(tmp_path, family.replace(budget=2, readings=2, fresh_readings=4), ["sgd"], changes=never)
+    (entry,) = found["methods"].values()
+    assert {seed["epochs"] for point in entry["points"] for seed in point["seeds"]} == {4}
+    assert {seed["epochs"] for seed in entry["fresh"]["parity-2"]} == {8}
+    (row,) = rows(found, "parity-2")
+    assert row.fresh == "> 2 (> 2 to > 2)"
 
 
 def test_the_choice_reads_the_validation_split_of_runs_that_train_until_it_passes(tmp_path: Path, family: Family) -> None:
     seeds = (6, 7, 8, 9)
     changes = (*CHANGES, "measure.past=0")  # so that a sweep ends a seed as soon as its test accuracy is past
-    found = tuned(tmp_path, family.replace(moves=0, cut=50.0, tuning_seeds=seeds), ["egd"], changes=changes)
+    found = tuned(tmp_path, family.replace(lrs=4, cut=50.0, tuning_seeds=seeds), ["egd"], changes=changes)
     differs = 0
     for folder in (tmp_path / "runs" / "tuning").glob("*/*/seed-*"):
         spec = json.loads((folder / "spec.json").read_text())
@@ -108,20 +155,11 @@ def test_a_second_time_nothing_is_trained(tmp_path: Path, family: Family, traine
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_larger_window_trains_only_what_is_new(tmp_path: Path, family: Family, trained: list[str]) -> None:
-    tuned(tmp_path, family.replace(moves=0, cut=50.0), ["egd"])
-    trained.clear()
-    found = tuned(tmp_path, family.replace(moves=0, cut=50.0, size=5), ["egd"])
-    assert len(found["methods"]["egd"]["points"]) == 25
-    fresh = {one["id"] for one in found["methods"]["egd"]["fresh"]}
-    assert len(set(trained) - fresh) == (25 - 9) * 2
-
-
 def test_a_method_that_never_passes_is_reported_so(tmp_path: Path, family: Family) -> None:
-    found = tuned(tmp_path, family.replace(budget=2, moves=0), changes=(*CHANGES, "measure.threshold=1", "epochs=2"))
+    found = tuned(tmp_path, family.replace(budget=2), changes=(*CHANGES, "measure.threshold=1"))
     assert found["complete"]
-    for row in rows(found):
-        assert (row.inside, row.fresh, row.passed, row.gain) == ("no point passes", "> 2", "0 of 2", "–")
+    for row in rows(found, "parity-2"):
+        assert (row.inside, row.fresh, row.passed, row.against) == ("no point passes", "> 2 (> 2 to > 2)", "0 of 2", "level")
     assert "no point passes" in markdown([found])
 
 
@@ -145,8 +183,8 @@ def test_ctrl_c_leaves_a_file_that_is_marked_as_partial(tmp_path: Path, family: 
     assert not partial["complete"]
     entry = partial["methods"]["egd"]
     assert not entry["complete"]
-    assert 0 < len(entry["points"]) < 9
-    (row,) = rows(partial)
+    assert 0 < len(entry["points"]) < POINTS
+    (row,) = rows(partial, "parity-2")
     assert (row.inside, row.fresh) == ("not yet known", "partial")
     assert "(partial)" in markdown([partial])
     spent = entry["spent"]
@@ -173,52 +211,19 @@ def test_nothing_begins_after_the_deadline(tmp_path: Path, family: Family) -> No
     assert without_time(tuned(tmp_path, family, deadline=time.monotonic() - 1)) == without_time(whole)  # all of it is known
 
 
-def test_an_interrupted_search_that_reaches_further_leaves_its_points_in_the_file(
-    tmp_path: Path, family: Family, request: pytest.FixtureRequest
-) -> None:
-    """The complete entry stays. The new points are not trained again, even without their runs."""
-    whole = tuned(tmp_path, family.replace(moves=0), ["egd"])["methods"]["egd"]
-    further = family.replace(size=5)
-
-    class Enough(Silent):
-        points = 0
-
-        def begins(self, runs: Sequence[Progress], stop: Any) -> None:
-            self.points += 1
-            if self.points == 4:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tuned(tmp_path, further, ["egd"], listener=Enough())
-    stopped = read_results(next((tmp_path / "results").glob("*.json")))["methods"]["egd"]
-    assert stopped["complete"]
-    assert (stopped["best"], stopped["fresh"]) == (whole["best"], whole["fresh"])
-    assert stopped["points"] == whole["points"]
-    assert len(stopped["further"]) == 3
-    shutil.rmtree(tmp_path / "runs")
-    trained = request.getfixturevalue("trained")
-    resumed = tuned(tmp_path, further, ["egd"])["methods"]["egd"]
-    assert len(resumed["points"]) > len(whole["points"])
-    assert "further" not in resumed
-    assert trained
-    tried = [*stopped["points"], *stopped["further"]]
-    assert not {seed["id"] for point in tried for seed in point["seeds"]} & set(trained)
-
-
 def test_a_message_for_each_point_and_each_epoch(tmp_path: Path, family: Family) -> None:
     shown: list[str] = []
     messages = PointMessages(shown.append)
     results = Results(tmp_path, family, catalog.load(family.experiment, CHANGES))
     session = Session(Store(tmp_path / "runs"), CPU, messages, report=messages.begin)
     tune(Grid(family, "egd", CHANGES), session, results, HERE)
-    assert shown[0] == "point 1: lr 0.1, decay 0.001, up to 9 epochs"
-    assert re.fullmatch(r"point 1: lr 0.1, decay 0.001, up to 9 epochs; epoch 0, accuracy \d+.\d%", shown[1])
+    assert shown[0] == "point 1, coarse grid: lr 0.3, decay 0.001, up to 9 epochs"
+    assert re.fullmatch(r"point 1, coarse grid: lr 0.3, decay 0.001, up to 9 epochs; epoch 0, accuracy \d+.\d%", shown[1])
     points = [text for text in shown if text.startswith("point ") and "; epoch" not in text]
     entry = results.methods["egd"]
-    moved = [text for text in points if ", move 1 of at most 1: " in text]
-    assert len(moved) == len(entry["points"]) - 9
-    assert points[9:] == moved
-    assert any(re.match(r"best lr \S+, decay \S+; now 2 fresh seeds; epoch 0", text) for text in shown)
+    assert len(points) >= len(entry["points"])
+    assert {"coarse grid", "basin 1", "third knob", "around the best"} <= {text.split(", ")[1].split(":")[0] for text in points}
+    assert any(re.match(r"best lr \S+, decay \S+; now parity-2, 2 seeds; epoch 0", text) for text in shown)
 
 
 def test_the_switch_off_reads_the_validation_split() -> None:

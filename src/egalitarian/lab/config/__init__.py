@@ -18,7 +18,7 @@ from egalitarian.lab.config.contents import (
     load_looks,
     of_table,
 )
-from egalitarian.lab.config.merging import parse_change
+from egalitarian.lab.config.merging import merge, parse_change
 from egalitarian.lab.config.method import (
     GrokfastEMASettings,
     GrokfastMASettings,
@@ -36,11 +36,9 @@ from egalitarian.lab.config.method import (
 from egalitarian.lab.config.records import CUT, SKETCH, Record, decode, encode, is_snapshot
 from egalitarian.lab.config.renamed import METHODS as OLD_METHODS
 from egalitarian.lab.config.renamed import (
-    current_change,
     current_experiment,
     current_method,
     current_spec,
-    current_title,
     former_experiments,
     former_methods,
 )
@@ -113,11 +111,9 @@ __all__ = [
     "auto_tier",
     "beyond",
     "changing",
-    "current_change",
     "current_experiment",
     "current_method",
     "current_spec",
-    "current_title",
     "decode",
     "either",
     "encode",
@@ -130,6 +126,7 @@ __all__ = [
     "load_each",
     "load_looks",
     "meaning",
+    "merge",
     "names",
     "nearest",
     "of_table",

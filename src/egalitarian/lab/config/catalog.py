@@ -57,8 +57,8 @@ def load(
     """An experiment by name or by the path of a TOML file, with `key=value` changes: `task.modulus=101`, `optim.lr=0.5`.
 
     Settings of methods (`optim`, `hidden`, `transform`, `decay`, `until`, ...) are changed in `methods`, or in all;
-    `methods.egd.optim.lr=0.5` changes that one. `added` has further methods, as they would be in the file. `values` are
-    changes as dotted keys and their values, made after `changes`.
+    `methods.egd.optim.lr=0.5` changes that one. `added` has further methods, as they would be in the file; one of an
+    existing name replaces it. `values` are changes as dotted keys and their values, made after `changes`.
     """
     # Tasks and models register themselves when imported. By name, at the last moment: `config` itself imports no other
     # part of the lab, and no torch.
@@ -67,7 +67,7 @@ def load(
     if name == "toy":
         raise SpecError("experiment must be one that is trained, got 'toy', which is simulated; use `egalitarian toy`")
     where = Path(name).stem if name.endswith(".toml") else name
-    add_methods(table, added or {}, where)
+    add_methods(table, added or {})
     pairs = [*map(parse_change, changes), *(values or {}).items()]
     changed = [setting for key, value in pairs for setting in apply_change(table, key, value, set(methods))]
     fill_optimizers(table, where)

@@ -62,12 +62,11 @@ def keep_only(table: Table, only: Any, name: str) -> Table:
     return {**table, "methods": {method: methods[method] for method in only}, "claims": claims}
 
 
-def add_methods(table: Table, added: Mapping[str, Mapping[str, Any]], where: str) -> None:
-    """Adds methods in place; none may replace an existing one."""
+def add_methods(table: Table, added: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds methods in place. One of an existing name replaces that method, and the claims about it."""
     for method, own in added.items():
-        if method in methods_of(table):
-            raise SpecError(f"{where}: an added method must have a name of its own, got {method!r}; choose another")
         table.setdefault("methods", {})[method] = copy.deepcopy(dict(own))
+        table["claims"] = {name: claim for name, claim in table.get("claims", {}).items() if name != method}
 
 
 def fill_optimizers(table: Table, where: str) -> None:

@@ -32,13 +32,6 @@ METHODS: Pairs = {
     "column-norm-both-after-slow": "row-norm-both-after-slow",
 }
 EXPERIMENTS: Pairs = {"addition-97-decay-outside": "addition-97-decay-after"}
-TITLES: Pairs = {
-    "column norm": "row norm",
-    "decay inside": "decay before",
-    "decay outside": "decay after",
-}
-"""Words in the titles of tuned methods."""
-
 _MODULES: Mapping[str, str] = {
     "config": "catalog renamed settings spec",
     "problems": "datasets models tasks",
@@ -90,23 +83,6 @@ def current_spec(spec: Any) -> Any:
     if not isinstance(spec, dict) or not isinstance(spec.get("settings"), dict):
         return spec
     return {**spec, "settings": _respell(spec["settings"], VALUES, KINDS)}
-
-
-def current_change(change: str, known: Container[str]) -> str:
-    """A stored `key=value` of `--set`, with the present method name and value."""
-    key, equals, value = change.partition("=")
-    path = key.strip().split(".")
-    if path[0] == "methods" and len(path) > 1:
-        path[1] = current_method(path[1], known)
-    bare = value.strip().strip("\"'")
-    return f"{'.'.join(path)}{equals}{VALUES.get(path[-1], {}).get(bare, value)}"
-
-
-def current_title(title: str) -> str:
-    """The title of a tuned method, in present words."""
-    for old, new in TITLES.items():
-        title = title.replace(old, new)
-    return title
 
 
 def _respell(method: Mapping[str, Any], values: Mapping[str, Pairs], kinds: Pairs) -> dict[str, Any]:

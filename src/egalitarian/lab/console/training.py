@@ -203,10 +203,6 @@ def tune(
     methods: AllMethodsOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 1,
-    size: Annotated[
-        int | None,
-        typer.Option("--size", metavar="N", help="Side of the grid: 3 has 9 points, 5 has 25.", show_default="the plan's"),
-    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -228,12 +224,12 @@ def tune(
     replace: Annotated[
         bool, typer.Option("--replace", help="Overwrite a file that has more points or other rules.")
     ] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate the time on a GPU.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only count the points and epochs.")] = False,
 ) -> None:
-    """Tune lr and decay of each method alike, then compare on fresh seeds.
+    """Tune every method alike, then compare on fresh seeds.
 
-    Every method gets a grid of the same size, which moves while its best point is on the edge. Points are compared on a
-    validation split. Rules: docs/tuning.md.
+    Every method gets as many points: a coarse grid of learning rates and decays over decades, points around the two best
+    basins, and points for a third knob. They are compared on a validation split. Rules: docs/tuning.md.
 
     Ctrl-C loses nothing, and the same command resumes. Exits with 1 when --minutes ran out.
     """
@@ -243,7 +239,7 @@ def tune(
 
     console = Console(highlight=False)
     listed, names = load_plan(plan), tuple(split_each(methods))
-    families = [shrunk(each, size, quick) for each in chosen(listed, family)]
+    families = [shrunk(each, quick) for each in chosen(listed, family)]
     if estimate:
         print_estimate(console, families, names)
         return
@@ -252,7 +248,7 @@ def tune(
     if jobs > 1:
         if replace:
             raise SpecError(f"--replace must come without --jobs, got {jobs}; move the old file away, or leave out --jobs")
-        pool = Pool(console, job.requests(threads, plan, size, data), jobs, minutes)
+        pool = Pool(console, job.requests(threads, plan, data), jobs, minutes)
         try:
             in_time = run_executor(pool)
         except (Interrupted, typer.Exit):  # the page of all families has the results so far

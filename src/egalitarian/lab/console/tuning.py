@@ -13,31 +13,34 @@ from egalitarian.lab.console.display import status_line
 from egalitarian.lab.console.tables import put, table
 from egalitarian.lab.runs import write_atomically
 from egalitarian.lab.tuning import (
-    COLUMNS,
     Family,
     Job,
     OutOfTime,
     Results,
+    TunedRow,
     about,
     all_results,
     deadline_after,
     estimate,
     file_suffix,
+    headings,
     locked,
     read_results,
     rows,
     writable,
 )
 
-WRAPPED = ("points", "inside", "fresh seeds")
+SHOWN = ("method", "lr", "decay", "third", "fresh", "passed", "against")
+"""Columns that the terminal shows; the page has all."""
+WRAPPED = ("method", "third", "fresh", "against")
 """Columns that may take several lines, so that the table fits into 80 characters."""
-INSIDE = "inside: whether all neighbours of the best point were tried."
-ALIGNMENT = "lrrrlrrr"
+ALIGNMENT = "lrrlrlrrlrl"
 """Of the columns in the Markdown table: numbers to the right."""
 INTRODUCTION = (
-    "Rules, and what is equal: docs/tuning.md. Gains are over the tuned plain optimizer, where no seed of it fails. "
-    "Epochs count from 0. A gain is a ratio of epochs trained, each one more than its number. Inside: all neighbours "
-    "of the best point were tried."
+    "Rules, and what is equal: docs/tuning.md. Epochs are passes over the data, through the reading that passes the "
+    "threshold. Ahead: every fresh seed is better than every one of the best stock optimizer. Behind: every one is worse. "
+    "Level: the ranges overlap. A ratio is the stock optimizer's median over the method's. Inside: points were tried on "
+    "both sides of the best learning rate and decay."
 )
 
 
@@ -79,6 +82,10 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     for text in messages:
         console.print(f"[yellow]{escape(text)}[/yellow]")
     _print_tuned(console, found, results.kept, (results.path, page))
+    if results.waits:
+        console.print(
+            f"[yellow]Fresh seeds wait until the plan says which form is `ours`: {escape(' or '.join(results.waits))}.[/yellow]"
+        )
     if results.reused:
         nothing = results.finished and not results.seconds
         rest = " Nothing was left to train; name another --out to repeat the search." if nothing else ""
@@ -86,47 +93,46 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
 
 
 def markdown(found: Iterable[Mapping[str, Any]]) -> str:
-    """The page 'Tuned fairly': a table for each family's results."""
+    """The page 'Tuned fairly': a table for each experiment of each family's results."""
     from egalitarian.lab.report import Block, markdown_lines  # here, since it imports matplotlib, which is slow
 
     lines = ["# Tuned fairly", "", INTRODUCTION]
     for results in found:
         partial = "" if results["complete"] else " (partial)"
-        lines += ["", f"## {results['title']}{partial}", "", about(results), ""]
-        lines += markdown_lines(COLUMNS, [Block("", tuple(rows(results)))], ALIGNMENT)
+        for name, title in results["titles"].items():
+            lines += ["", f"## {title}{partial}", "", about(results, name), ""]
+            lines += markdown_lines(headings(results), [Block("", tuple(rows(results, name)))], ALIGNMENT)
     return "\n".join(lines) + "\n"
 
 
 def _print_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str], files: Sequence[Path]) -> None:
-    title = f"[bold]{escape(results['title'])}[/bold]"
-    made = table("method", *(f">{column}" for column in COLUMNS[1:]), title=title)
-    for column in made.columns:
-        if column.header in WRAPPED:
-            column.no_wrap = False
-    for row in rows(results):
-        made.add_row(*(escape(cell) for cell in row))
-    put(console, made)
-    console.print(f"[dim]{INSIDE}[/dim]")
-    console.print(f"[dim]{escape(about(results).replace('**', ''))}[/dim]")
+    for name, title in results["titles"].items():
+        _print_table(console, results, name, title)
     for method in kept:
         console.print(f"[yellow]{method}: the file keeps its earlier entry, which is complete or has more points.[/yellow]")
     for path in files:
         console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)
 
 
+def _print_table(console: Console, results: Mapping[str, Any], name: str, title: str) -> None:
+    names = dict(zip(TunedRow._fields, headings(results), strict=True))
+    made = table(*(names[each] if each in WRAPPED else f">{names[each]}" for each in SHOWN), title=f"[bold]{escape(title)}[/bold]")
+    for column, each in zip(made.columns, SHOWN, strict=True):
+        column.no_wrap = each not in WRAPPED
+    for row in rows(results, name):
+        made.add_row(*(escape(getattr(row, each)) for each in SHOWN))
+    put(console, made)
+    console.print(f"[dim]{escape(about(results, name))}[/dim]")
+
+
 def print_estimate(console: Console, families: Sequence[Family], methods: Sequence[str]) -> None:
-    """The points and minutes of every method, and their sum."""
-    made = table("family", "method", ">points", ">at most", ">minutes", ">at most ")
-    total = [0.0, 0.0]
+    """The points of every family and the passes over its data, at most."""
+    made = table("family", ">methods", ">points", ">at most", ">passes over the data, at most")
     for family in families:
-        for name in family.only(tuple(methods)):
-            found = estimate(family, family.methods[name])
-            minutes = [found.seconds / 60, found.most_seconds / 60]
-            total = [one + other for one, other in zip(total, minutes, strict=True)]
-            made.add_row(family.name, name, str(found.points), str(found.most_points), *(f"{each:.1f}" for each in minutes))
-    made.add_row("[bold]all[/bold]", "", "", "", *(f"[bold]{each:.1f}[/bold]" for each in total))
+        found = estimate(family, tuple(methods))
+        made.add_row(family.name, *(f"{number:,}".replace(",", " ") for number in found))
     put(console, made)
     console.print(
-        "[dim]On an H200. At most: with every move of the grid. Each point counts with its whole budget, so most searches "
-        "take less. These are guesses from the times in lab/paper/_tuning.toml.[/dim]"
+        "[dim]At most: with all points beyond edges, and if no point passes. Most take a small part of it, since later points "
+        "get a few times the epochs of the best. All tuning seeds count as one.[/dim]"
     )

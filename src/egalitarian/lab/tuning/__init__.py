@@ -1,4 +1,4 @@
-"""Fair tuning: learning rate and decay of every method, on grids of one size.
+"""The fair search: learning rate, decay and a third knob of every method, with as many points for each.
 
 Points are chosen on a validation split and measured on fresh seeds. `Job` tunes families in this process, `TuneRequest`
 one method in another. Each family has a results file; `rows` and `about` turn it into a table.
@@ -7,23 +7,24 @@ one method in another. Each family has a results file; `rows` and `about` turn i
 from egalitarian.lab.tuning.job import Job, TuneRequest, deadline_after
 from egalitarian.lab.tuning.plan import Family, Forecast, chosen, estimate, load_plan, shrunk
 from egalitarian.lab.tuning.results import Results, file_suffix, locked, read_results, writable
-from egalitarian.lab.tuning.table import COLUMNS, about, all_results, rows
+from egalitarian.lab.tuning.table import TunedRow, about, all_results, headings, rows
 from egalitarian.lab.tuning.trials import OutOfTime
 
 __all__ = [
-    "COLUMNS",
     "Family",
     "Forecast",
     "Job",
     "OutOfTime",
     "Results",
     "TuneRequest",
+    "TunedRow",
     "about",
     "all_results",
     "chosen",
     "deadline_after",
     "estimate",
     "file_suffix",
+    "headings",
     "load_plan",
     "locked",
     "read_results",

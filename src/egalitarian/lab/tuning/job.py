@@ -53,19 +53,17 @@ class Job:
         return Results(self.out, family, experiment, self.quick, replace, self.methods)
 
     def grid(self, family: Family, method: str) -> Grid:
-        return Grid(family, method, self.changes, self.quick)
+        return Grid(family, method, self.changes)
 
     def missing(self, family: Family, results: Results) -> list[str]:
-        """The methods that the file does not have by the present rules."""
+        """The methods that the file does not have yet by the present rules."""
         return [method for method in family.only(self.methods) if not results.up_to_date(method)]
 
-    def requests(self, threads: int, plan: Path | None, size: int | None, data: Path | None) -> list[TuneRequest]:
-        """One for each missing method, all prepared here. The plan and the size are those that the families come from."""
+    def requests(self, threads: int, plan: Path | None, data: Path | None) -> list[TuneRequest]:
+        """One for each missing method, all prepared here. The plan is that which the families come from."""
         device = str(self.device)
         return [
-            TuneRequest(
-                family.name, method, self.runs, self.out, device, threads, self.changes, plan, size, self.quick, data
-            )
+            TuneRequest(family.name, method, self.runs, self.out, device, threads, self.changes, plan, self.quick, data)
             for family, results in zip(self.families, self.prepare(), strict=True)
             for method in self.missing(family, results)
         ]
@@ -100,8 +98,6 @@ class TuneRequest:
     changes: tuple[str, ...] = ()
     plan: Path | None = None
     """A user's plan; None is the lab's."""
-    size: int | None = None
-    """The window's side; None is the plan's."""
     quick: bool = False
     data: Path | None = None
     """The folder of the data sets; None is the default one."""
@@ -124,7 +120,7 @@ class TuneRequest:
         deadline = deadline_after(self.minutes)
         configure_process(self.threads, self.data)
         (planned,) = chosen(load_plan(self.plan), self.family)
-        family = shrunk(planned, self.size, self.quick)
+        family = shrunk(planned, self.quick)
         job = Job([family], (self.method,), self.changes, self.runs, self.out, torch.device(self.device), self.quick)
         (results,) = job.prepare()
         try:

@@ -1,4 +1,4 @@
-"""The tuning plan: frozen settings from a TOML file. Families of experiments, their methods, the grid of each, its cost."""
+"""The tuning plan: frozen settings from a TOML file. Families of experiments, their methods, the rules of the search."""
 
 from __future__ import annotations
 
@@ -11,31 +11,44 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from egalitarian.lab.config import OLD_METHODS, Settings, SpecError, nearest, read, refuse_unknown, setting
+from egalitarian.lab.config import OLD_METHODS, Settings, SpecError, merge, nearest, read, refuse_unknown, setting
 
-SMALLEST_SIZE = 3
-"""The smallest side of a window: below it no point is inside."""
-LARGEST_SIZE = 99
+MOST = 99
+"""The largest number of values, basins or points in one part of a search."""
 QUICK_EPOCHS = 20
 LARGEST_LOG = 700.0
 """The largest natural logarithm of a setting: beyond it there are no floating-point numbers."""
 SUFFIXES = ("-quick", "-changed")
 """Ends of the names of files that do not count as the plan's results."""
-START_SECONDS = 0.3
-"""Before the first epoch of a run on a GPU: CUDA graphs are captured, the first checkpoint is written."""
-FRESH_RATIO = 1.5
-"""The time of an epoch of the fresh seeds over that of the tuning seeds: a GPU has room for a few more."""
+NAMED_TARGETS = ("matrices", "hidden")
+"""What `targets` may say in a plan's method instead of names: lists that each family has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis(Settings):
-    """One tuned setting. Its values on the grid are the centre times whole powers of the family's factor."""
+    """A setting that is searched. The coarse grid has its first value, then each times the family's factor."""
 
     key: str
     """As in `--set`, below the method: optim.lr."""
-    centre: float = setting(above=0)
-    scales: tuple[str, ...] = ()
-    """Other settings that keep their ratio to it."""
+    first: float = setting(above=0)
+    """The smallest value of the coarse grid."""
+    scales: Mapping[str, float] = field(default_factory=dict)
+    """Other settings of the method, as multiples of this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Third(Settings):
+    """One setting of a method's third knob, tried at its best learning rate and decay."""
+
+    title: str
+    change: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the method, by dotted key."""
+    lr: float = setting(1.0, above=0)
+    """Multiple of the best learning rate."""
+    decay: float = setting(1.0, above=0)
+    """Multiple of the best decay."""
+    scales: Mapping[str, float] = field(default_factory=dict)
+    """Multiples of settings that keep their ratio to one of the two, by dotted key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +58,9 @@ class Tuned(Settings):
     title: str
     lr: Axis
     decay: Axis
-    expected: int = setting(least=1)
-    """A guess of the epochs that its best point needs; for the estimate of time only."""
-    ms_per_epoch: float = setting(above=0)
-    """Milliseconds of an epoch of all tuning seeds as one batch on a GPU; for the estimate of time only."""
+    third: tuple[Third, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The method as in an experiment's file, where the experiment lacks it. `targets` may name one of the family's lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,46 +70,97 @@ class Family(Settings):
     name: str
     experiment: str
     """Its name, or the path of a TOML file."""
-    plain: str
-    """The method that is the baseline of all gains."""
+    also: tuple[str, ...] = ()
+    """Experiments that take this one's points: only their fresh seeds are trained."""
+    stock: tuple[str, ...]
+    """The methods whose best is the baseline of all the others."""
+    forms: tuple[str, ...] = ()
+    """Forms of one method, of which one is `ours`: it must be named before any fresh seed is trained."""
+    ours: str = ""
     score: Literal["epochs", "train-accuracy"] = "epochs"
     """Epochs until validation accuracy exceeds the threshold, or the mean training accuracy over the epochs."""
     budget: int = setting(least=1)
-    """Epochs of a tuning seed that does not pass."""
-    size: int = setting(least=SMALLEST_SIZE, hint="a point must have neighbours on all sides to be inside")
-    """The window's side: the number of learning rates, and of decays."""
-    moves: int = setting(least=0)
-    """How often the window may move."""
+    """Passes over the data of a seed that does not pass the threshold."""
+    readings: int = setting(1, least=1)
+    """Readings of accuracy in a pass, while searching: the epochs of these runs."""
+    fresh_readings: int = setting(1, least=1)
+    """The same for the fresh seeds."""
+    lrs: int = setting(least=2, most=MOST)
+    """Learning rates of the coarse grid."""
+    decays: int = setting(least=1, most=MOST)
+    """Decays of the coarse grid, none apart."""
     lr_factor: float = setting(above=1)
     decay_factor: float = setting(above=1)
-    no_decay: bool = False
-    """Whether decay 0, which is no power of the factor, is tried with every learning rate, too."""
+    basins: int = setting(least=1, most=MOST)
+    """Best points of the coarse grid that are refined, no two of them neighbours."""
+    around: int = setting(least=0, most=MOST)
+    """Points around each of them."""
+    thirds: int = setting(least=0, most=MOST)
+    """Points for the third knob; a method with fewer settings of it has the rest around its best point."""
+    further: int = setting(least=0, most=MOST)
+    """Points beyond an edge, at most, when the best point is on it."""
     cut: float = setting(least=1)
     """The cut-off: a point gets at most so many times the epochs of the best point so far."""
     validation: float = setting(least=0, below=1)
     """The share of the test points that is held out for the choice."""
     tuning_seeds: tuple[int, ...] = setting(least=0)
     fresh_seeds: tuple[int, ...] = setting(least=0)
+    matrices: tuple[str, ...] = ()
+    """All matrices of the model, as targets."""
+    hidden: tuple[str, ...] = ()
+    """Those of them that are hidden layers'."""
     methods: Mapping[str, Tuned] = field(default_factory=dict)
-    added: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Methods that the experiment lacks, written as in its file."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.plain not in self.methods:
-            raise SpecError(f"plain must be one of the methods, got {self.plain!r}; one of {', '.join(self.methods)}")
-        if not self.size % 2:
-            raise SpecError(f"size must be odd, got {self.size}; a grid needs a centre, as 3 or 5 have")
-        if self.size > LARGEST_SIZE:
-            raise SpecError(f"size must be <= {LARGEST_SIZE}, got {self.size}; choose a smaller one")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name) or self.name == "all" or self.name.endswith(SUFFIXES):
             rule = f"letters, digits, - and _, not 'all' and not ending in {' or '.join(SUFFIXES)}"
             raise SpecError(f"a family's name must be {rule}, got {self.name!r}; it names its file")
+        if not self.stock:
+            raise SpecError('stock must name at least one method, got none; for example stock = ["sgd"]')
+        self._check_names("stock", self.stock, self.methods)
+        self._check_names("forms", self.forms, self.methods)
+        self._check_names("ours", (self.ours,) if self.ours else (), self.forms)
+        if not self.decays % 2:
+            raise SpecError(f"decays must be odd, got {self.decays}; each learning rate then has as many of them, or none")
         if self.score == "epochs" and not self.validation:
             raise SpecError("validation must be > 0 where epochs count, got 0; points are compared on it: for example 0.5")
         self._check_seeds()
         for name, tuned in self.methods.items():
             self._check_method(name, tuned)
+        _ = self.added
+
+    @property
+    def experiments(self) -> dict[str, str]:
+        """Names or paths of all whose fresh seeds are trained, by name; the one that is searched comes first."""
+        return {Path(each).stem if each.endswith(".toml") else each: each for each in (self.experiment, *self.also)}
+
+    @property
+    def points(self) -> int:
+        """Of each method, without those beyond an edge."""
+        return self.lrs * (self.decays + 1) // 2 + self.basins * self.around + self.thirds
+
+    @property
+    def added(self) -> dict[str, dict[str, Any]]:
+        """The methods that the experiment lacks, as they would stand in its file."""
+        return {name: self._method(tuned) for name, tuned in self.methods.items() if tuned.settings}
+
+    def _method(self, tuned: Tuned) -> dict[str, Any]:
+        lists = {name: list(getattr(self, name)) for name in NAMED_TARGETS}
+        targets = tuned.settings.get("targets", "matrices")
+        if isinstance(targets, str) and not lists.get(targets):
+            raise SpecError(
+                f"targets must name a list of family {self.name!r} that is not empty, got {targets!r}; "
+                f"one of {', '.join(NAMED_TARGETS)}"
+            )
+        named = lists[targets] if isinstance(targets, str) else targets
+        return {"title": tuned.title, "epochs": self.budget, **tuned.settings, "targets": named}
+
+    def _check_names(self, what: str, names: tuple[str, ...], known: Mapping[str, Any] | tuple[str, ...]) -> None:
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) or f"one of {', '.join(known)}"
+                raise SpecError(f"{what} must name methods of the family, got {name!r}; {hint}")
 
     def _check_seeds(self) -> None:
         for name, seeds in (("tuning_seeds", self.tuning_seeds), ("fresh_seeds", self.fresh_seeds)):
@@ -115,11 +178,15 @@ class Family(Settings):
             )
         if tuned.lr.key == tuned.decay.key:
             raise SpecError(f"{name}: lr and decay must be two settings, got {tuned.lr.key!r} for both; name another")
-        steps = self.size // 2 + self.moves
-        for axis, factor in ((tuned.lr, self.lr_factor), (tuned.decay, self.decay_factor)):
-            if abs(math.log(axis.centre)) + steps * math.log(factor) > LARGEST_LOG:
-                rule = f"{name}: {axis.key} must stay a number {steps} steps from its centre"
+        for axis, factor, values in ((tuned.lr, self.lr_factor, self.lrs), (tuned.decay, self.decay_factor, self.decays)):
+            steps = values + self.further + self.around
+            if abs(math.log(axis.first)) + steps * math.log(factor) > LARGEST_LOG:
+                rule = f"{name}: {axis.key} must stay a number {steps} steps from its first value"
                 raise SpecError(f"{rule}, got a factor of {factor:g}; choose a smaller one")
+        for third in tuned.third:
+            for key in third.scales:
+                if key not in (*tuned.lr.scales, *tuned.decay.scales):
+                    raise SpecError(f"{name}: third.scales must name a setting with a ratio, got {key!r}; use change")
 
     def only(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods of these names; all of them for no name, or for `all`."""
@@ -132,42 +199,51 @@ class Family(Settings):
         return names or tuple(self.methods)
 
 
-def shrunk(family: Family, size: int | None = None, quick: bool = False) -> Family:
-    """The family with another window; quick: so small that it takes seconds and its numbers mean nothing."""
-    family = family if size is None else family.replace(size=size)
+def shrunk(family: Family, quick: bool = True) -> Family:
+    """Quick: a search so small that it takes seconds and its numbers mean nothing."""
     if not quick:
         return family
     seeds = {"tuning_seeds": family.tuning_seeds[:1], "fresh_seeds": family.fresh_seeds[:2]}
-    return family.replace(size=SMALLEST_SIZE, moves=1, budget=min(QUICK_EPOCHS, family.budget), **seeds)
+    search = {"lrs": 2, "decays": 1, "basins": 1, "around": 1, "thirds": 1, "further": 0}
+    return family.replace(**search, budget=min(QUICK_EPOCHS, family.budget), forms=(), ours="", **seeds)
 
 
 def load_plan(path: Path | None = None) -> dict[str, Family]:
-    """All families of a file, by default of the lab's own; [all] holds what a family does not set itself."""
+    """All families of a file, by default of the lab's own.
+
+    [all] holds what a family does not set itself, and [methods] the methods of every family.
+    """
     where = "_tuning.toml" if path is None else str(path)
     table = _table(where, path)
-    refuse_unknown(table, ("all", "families"), where)
+    refuse_unknown(table, ("all", "methods", "families"), where)
     families = table.get("families")
     if not isinstance(families, Mapping) or not families:
         raise SpecError(f"{where}: families must hold at least one, got none; add [families.NAME]")
-    shared = table.get("all", {})
     try:
+        shared = {**table.get("all", {}), "methods": {**table.get("methods", {})}}
         for name, own in families.items():
             if "name" in own:
                 raise SpecError(
                     f"families.{name}: name must be absent, got {own['name']!r}; a family is named by its table"
                 )
-        found = {name: read(Family, {**shared, **own, "name": name}, f"families.{name}") for name, own in families.items()}
+        found = {
+            name: read(Family, {**merge(shared, own), "name": name}, f"families.{name}") for name, own in families.items()
+        }
         return {name: family if path is None else _relative(family, path.parent) for name, family in found.items()}
     except SpecError as error:
         raise SpecError(f"{where}: {error}") from None
-    except TypeError:  # [all] or a family is a plain value
-        raise SpecError(f"{where}: all and every family must be tables, got other values; write [all]") from None
+    except (TypeError, AttributeError):  # [all], [methods] or a family is a plain value
+        raise SpecError(f"{where}: all, methods and every family must be tables, got other values; write [all]") from None
 
 
 def _relative(family: Family, folder: Path) -> Family:
-    """With an experiment's file looked up in the plan's folder first, as `extends` looks in the experiment's."""
-    path = folder / family.experiment
-    return family.replace(experiment=str(path)) if family.experiment.endswith(".toml") and path.is_file() else family
+    """With experiments' files looked up in the plan's folder first, as `extends` looks in the experiment's."""
+
+    def found(name: str) -> str:
+        path = folder / name
+        return str(path) if name.endswith(".toml") and path.is_file() else name
+
+    return family.replace(experiment=found(family.experiment), also=tuple(map(found, family.also)))
 
 
 def chosen(plan: Mapping[str, Family], name: str) -> list[Family]:
@@ -190,24 +266,19 @@ def _table(where: str, path: Path | None) -> dict[str, Any]:
 
 
 class Forecast(NamedTuple):
-    """The estimated cost of tuning one method on a GPU."""
+    """What a family's search costs at most."""
 
+    methods: int
     points: int
-    """Without a move."""
+    """Of all methods."""
     most_points: int
-    """With all moves, each to a corner."""
-    seconds: float
-    """Without a move; every point takes as long as the cut-off allows."""
-    most_seconds: float
+    """With all points beyond edges."""
+    epochs: int
+    """Passes over the data, of all tuning seeds as one batch, if no point passes."""
 
 
-def estimate(family: Family, tuned: Tuned) -> Forecast:
-    """The cost from the time of an epoch and the epochs that the best point is expected to need."""
-    column = 1 if family.no_decay else 0
-    points = family.size * (family.size + column)
-    most = points + family.moves * (2 * family.size - 1 + column)
-    whole = family.score != "epochs"
-    epochs = family.budget if whole else min(family.budget, family.cut * tuned.expected)
-    each = START_SECONDS + epochs * tuned.ms_per_epoch / 1e3
-    fresh = START_SECONDS + (family.budget if whole else 1.5 * tuned.expected) * FRESH_RATIO * tuned.ms_per_epoch / 1e3
-    return Forecast(points, most, points * each + fresh, most * each + fresh)
+def estimate(family: Family, methods: tuple[str, ...] = ()) -> Forecast:
+    """Of these methods, or of all."""
+    count = len(family.only(methods))
+    most = count * (family.points + family.further)
+    return Forecast(count, count * family.points, most, most * family.budget)

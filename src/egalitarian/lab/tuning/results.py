@@ -11,25 +11,18 @@ from typing import Any, NoReturn
 
 from filelock import FileLock
 
-from egalitarian.lab.config import (
-    Experiment,
-    Run,
-    SpecError,
-    current_change,
-    current_experiment,
-    current_method,
-    current_title,
-)
+from egalitarian.lab.config import DEVICES, Experiment, Run, SpecError, load
 from egalitarian.lab.runs import write_atomically
-from egalitarian.lab.tuning.plan import QUICK_EPOCHS, Family
-from egalitarian.lab.tuning.points import Grid, SeedResult, point_ids, polar_text
+from egalitarian.lab.tuning.plan import Family
+from egalitarian.lab.tuning.points import Grid, Position, SeedResult, point_ids, polar_text
 
 SHARED = ("family", "experiment", "changes", "score", "threshold", "quick")
 """Fields that hold for all entries of a file."""
-REACH = ("size", "moves")
-"""Rules for how far a search goes: the entries of a file may differ in them."""
-RANK = "failures, then the median"
-"""The order of points by `Point.rank`. A file names it, since older files have another one."""
+RULES = (
+    *("budget", "readings", "fresh_readings", "lrs", "decays", "lr_factor", "decay_factor", "basins", "around"),
+    *("thirds", "further", "cut", "validation"),
+)
+"""What entries must share to be compared."""
 LOCK = "tuned.lock"
 
 
@@ -54,12 +47,12 @@ class Results:
         self._about: dict[str, Any] = {
             "family": family.name,
             "experiment": experiment.name,
-            "title": experiment.heading,
-            "plain": family.plain,
+            "titles": titles(family, experiment),
+            "stock": list(family.stock),
+            "ours": family.ours,
             "score": family.score,
             "threshold": experiment.measure.threshold,
-            "steps_per_epoch": experiment.steps_per_epoch,
-            "budgets": {name: QUICK_EPOCHS if quick else experiment.method(name).epochs for name in family.methods},
+            "steps_per_pass": (experiment.steps_per_epoch or 0) * experiment.training.readings or None,
             "changes": list(experiment.changes),
             "quick": quick,
         }
@@ -67,7 +60,7 @@ class Results:
         self._kept: set[str] = set()
         self._written_seconds: dict[str, float] = {}
         """By method: this process's seconds that are in the file."""
-        self._runs: dict[tuple[str, float, float], dict[str, list[Run]]] = {}
+        self._runs: dict[tuple[str, Position], list[list[Run]]] = {}
         self.reused, self.seconds = 0, 0.0
         """Points that this process took from the file, and its seconds of training."""
         self.methods = self._read()
@@ -95,12 +88,17 @@ class Results:
         return found
 
     def up_to_date(self, method: str) -> bool:
-        """Whether the file has a complete entry of the method by the present rules."""
+        """Whether the file has all that the present rules ask for: a search, and the fresh seeds once `ours` is named."""
         entry = self.entry(method)
-        if entry is None or not entry["complete"]:
+        if entry is None or not (entry["complete"] or (entry["searched"] and bool(self.waits))):
             return False
         rules, title = rules_of(self._family)["rules"], self._family.methods[method].title
         return bool(entry["rules"] == rules and entry["title"] == title)
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """The forms of which one must be named before any fresh seed is trained; empty if none is missing."""
+        return () if self._family.ours else self._family.forms
 
     def put(self, method: str, entry: dict[str, Any], seconds: float = 0.0) -> None:
         """Writes an entry, unless the file has a fuller one. The seconds of this process are added in any case.
@@ -119,7 +117,7 @@ class Results:
             fewer = not entry["complete"] if method in self._replaced else fullness(entry) < fullness(earlier or entry)
             if earlier is not None and fewer:
                 self._kept.add(method)
-                kept = earlier if method in self._replaced else with_further(earlier, entry["points"])
+                kept = earlier
             else:
                 self._replaced.discard(method)
                 kept = entry
@@ -148,7 +146,7 @@ class Results:
         """The file's entries. All but those to be replaced must be of the present experiment and rules."""
         if not self.path.exists():
             return {}
-        found = self._in_new_names(read_results(self.path))
+        found = read_results(self.path)
         methods = dict(found["methods"])
         staying = [name for name in methods if name not in self._replaced]
         for field in SHARED if staying else ():
@@ -158,69 +156,44 @@ class Results:
             self._check(name, methods[name])
         return methods
 
-    def _in_new_names(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """An older version's file in the present names."""
-        known = self._family.methods
-        methods = {current_method(name, known): entry for name, entry in found["methods"].items()}
-        return {
-            **found,
-            "experiment": current_experiment(found["experiment"]),
-            "changes": [current_change(change, known) for change in found["changes"]],
-            "methods": {name: self._entry_in_new_names(name, entry) for name, entry in methods.items()},
-        }
-
-    def _entry_in_new_names(self, method: str, entry: dict[str, Any]) -> dict[str, Any]:
-        if method not in self._family.methods:
-            return entry
-        title = current_title(entry["title"])
-        if title == self._family.methods[method].title:
-            entry = {**entry, "title": title}
-        if entry["best"] is not None and "changes" in entry["best"]:
-            changes = [current_change(change, self._family.methods) for change in entry["best"]["changes"]]
-            entry = {**entry, "best": {**entry["best"], "changes": changes}}
-        return entry
-
     def _check(self, method: str, entry: Mapping[str, Any]) -> None:
-        """Refuses an entry of other rules, except for the reach of its search, or of other runs."""
+        """Refuses an entry of other rules, or of other runs."""
         for part, now in rules_of(self._family).items():
             then = entry.get(part)
             if isinstance(now, dict) and isinstance(then, dict):
-                rule = next((rule for rule in now if rule not in REACH and then.get(rule) != now[rule]), None)
+                rule = next((rule for rule in now if then.get(rule) != now[rule]), None)
                 if rule is not None:
                     self._refuse(f"{method}'s {rule}", now[rule], then.get(rule), method)
             elif then != now:
                 self._refuse(f"{method}'s {part}", now, then, method)
         if method not in self._family.methods or not entry["points"]:
             return
-        best, epochs = entry["best"], self._about["budgets"][method]
-        if best is not None and best["budget"] != epochs:
-            self._refuse(f"{method}'s epochs", epochs, best["budget"], method)
         point = entry["points"][0]
         if self._runs_of(method, point) is None:
             where = f"at lr {point['lr']:g} and decay {point['decay']:g}"
-            now = [run.id for run in next(iter(self._stored_runs(method, point).values()))]
+            now = [run.id for run in self._stored_runs(method, point)[0]]
             self._refuse(f"{method}'s runs {where}, as the experiment is now:", now, list(point_ids(point)), method)
 
     def refuse_other_runs(self, method: str, device: str) -> None:
-        """Refuses to continue an entry of version 1, or with another polar factor than this type of device has."""
+        """Refuses to continue an entry with another polar factor than this type of device has."""
         entry = self.entry(method)
         if entry is None or not entry["points"]:
             return
         point = entry["points"][0]
-        there, here = self._runs_of(method, point), self._stored_runs(method, point)[device]
+        there, here = self._runs_of(method, point), self._stored_runs(method, point)[DEVICES.index(device)]
         if there is not None and [run.id for run in there] != [run.id for run in here]:
             self._refuse(f"{method}'s polar factor", polar_text(here[0]), polar_text(there[0]), method)
 
     def _runs_of(self, method: str, point: Mapping[str, Any]) -> list[Run] | None:
         """The runs that a stored point was made of; None if the experiment has no such runs now."""
         ids = point_ids(point)
-        several = self._stored_runs(method, point).values()
+        several = self._stored_runs(method, point)
         return next((runs for runs in several if tuple(run.id for run in runs) == ids), None)
 
-    def _stored_runs(self, method: str, point: Mapping[str, Any]) -> dict[str, list[Run]]:
-        key = (method, point["lr"], point["decay"])
+    def _stored_runs(self, method: str, point: Mapping[str, Any]) -> list[list[Run]]:
+        key = (method, Position(*point["position"]))
         if key not in self._runs:
-            self._runs[key] = Grid(self._family, method, self._changes).stored_runs(point["lr"], point["decay"])
+            self._runs[key] = Grid(self._family, method, self._changes).stored_runs(key[1])
         return self._runs[key]
 
     def _refuse(self, field: str, now: object, then: object, method: str) -> NoReturn:
@@ -233,28 +206,25 @@ def file_suffix(about: Mapping[str, Any]) -> str:
     return ("-changed" if about["changes"] else "") + ("-quick" if about["quick"] else "")
 
 
+def titles(family: Family, experiment: Experiment) -> dict[str, str]:
+    """Of the family's experiments, by name; `experiment` is the one that is searched."""
+    others = [load(path, experiment.changes, added=family.added) for path in family.also]
+    return {each.name: each.heading for each in (experiment, *others)}
+
+
 def rules_of(family: Family) -> dict[str, Any]:
     """The rules that entries must share to be compared."""
-    rules = (*REACH, "budget", "cut", "validation", "no_decay", "lr_factor", "decay_factor")
     return {
-        "rules": {**{rule: getattr(family, rule) for rule in rules}, "rank": RANK},
+        "rules": {rule: getattr(family, rule) for rule in RULES},
         "tuning_seeds": list(family.tuning_seeds),
         "fresh_seeds": list(family.fresh_seeds),
     }
 
 
 def findings(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry without its title, the reach of its search, and where, when and how long it was trained."""
-    rules = {key: value for key, value in entry["rules"].items() if key not in REACH}
-    found = {key: value for key, value in entry.items() if key not in ("title", "spent", "environment", "further", "polar")}
-    return {**found, "rules": rules}
-
-
-def with_further(entry: dict[str, Any], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An entry with new points of an unfinished search that reaches further; the same entry if none is new."""
-    known = {point_ids(point): point["budget"] for point in (*entry["points"], *entry.get("further", ()))}
-    new = [point for point in points if known.get(point_ids(point), 0) < point["budget"]]
-    return {**entry, "further": [*entry.get("further", ()), *new]} if new else entry
+    """An entry without its title, and without where, when and how long it was trained."""
+    apart = ("title", "spent", "environment", "seconds", "polar")
+    return {key: value for key, value in entry.items() if key not in apart}
 
 
 def hardware_and_day(entry: Mapping[str, Any]) -> str:
@@ -262,21 +232,23 @@ def hardware_and_day(entry: Mapping[str, Any]) -> str:
     return f"{environment['hardware']}, {environment['when'][:10]}"
 
 
-def fullness(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Orders entries: complete or not, then trained seeds of its points, then fresh seeds."""
+def fullness(entry: Mapping[str, Any]) -> tuple[bool, bool, int, int]:
+    """Orders entries: complete or not, searched or not, then trained seeds of its points, then fresh seeds."""
     tried = sum(len(point["seeds"]) for point in entry["points"])
-    return bool(entry["complete"]), tried, len(entry["fresh"])
+    return bool(entry["complete"]), bool(entry["searched"]), tried, sum(map(len, entry["fresh"].values()))
 
 
 def read_results(path: Path) -> dict[str, Any]:
     """A results file, with every field that is read later present and of its type."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        _check_type(found, str, "family", "experiment", "title", "plain", "score")
+        if "plain" in found:
+            raise ValueError("it is of the search before this one, which moved a window")
+        _check_type(found, str, "family", "experiment", "score", "ours")
         _check_type(found, bool, "complete", "quick")
-        _check_type(found, list, "changes")
+        _check_type(found, list, "changes", "stock")
         _check_type(found, float, "threshold")
-        _check_type(found, dict, "methods")
+        _check_type(found, dict, "methods", "titles")
         for entry in found["methods"].values():
             _check_entry(entry)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -287,21 +259,21 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def _check_entry(entry: Mapping[str, Any]) -> None:
-    _check_type(entry, str, "title")
-    _check_type(entry, bool, "inside", "complete")
-    _check_type(entry, list, "windows", "points", "fresh", "tuning_seeds", "fresh_seeds")
-    _check_type(entry, dict, "rules", "environment", "spent")
-    _check_type(entry["rules"], float, "size", "validation", "lr_factor", "decay_factor")
-    _check_type(entry["rules"], bool, "no_decay")
+    _check_type(entry, str, "title", "polar")
+    _check_type(entry, bool, "inside", "complete", "searched")
+    _check_type(entry, list, "points", "tuning_seeds", "fresh_seeds")
+    _check_type(entry, dict, "rules", "environment", "spent", "fresh", "seconds")
+    _check_type(entry["rules"], float, *RULES)
     _check_type(entry["environment"], str, "hardware", "when")
     _check_type(entry["spent"], float, *entry["spent"])
     if min(entry["spent"].values(), default=0.0) < 0:
         raise ValueError(f"spent {entry['spent']!r}")
-    points = [*entry["points"], *entry.get("further", [])]
-    for point in points:
+    for point in entry["points"]:
+        Position(*point["position"])
         _check_type(point, float, "lr", "decay", "budget")
         _check_type(point, list, "seeds")
-    for seed in (*entry["fresh"], *(seed for point in points for seed in point["seeds"])):
+    tried = [seed for point in entry["points"] for seed in point["seeds"]]
+    for seed in (*tried, *(seed for seeds in entry["fresh"].values() for seed in seeds)):
         SeedResult(**seed)
         _check_type(seed, float, "epochs", "accuracy", "mean_train_accuracy")
         _check_type(seed, float, *(["crossed"] if seed["crossed"] is not None else []))
@@ -309,6 +281,7 @@ def _check_entry(entry: Mapping[str, Any]) -> None:
         raise ValueError("complete without fresh seeds")
     if entry["best"] is not None:
         _check_type(entry["best"], float, "lr", "decay", "budget")
+        _check_type(entry["best"], str, "third")
         _check_type(entry["best"], bool, "passes")
 
 

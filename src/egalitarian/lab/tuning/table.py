@@ -1,18 +1,22 @@
-"""The table 'tuned fairly', from the families' results files: the chosen points and the results of the fresh seeds."""
+"""The table 'tuned fairly', from the families' results files: the chosen points and the results of the fresh seeds.
+
+Each method is compared with the best stock optimizer, by its fresh seeds: the strongest baseline there is.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from egalitarian.lab.analysis import NOTHING, Count, median_and_range, quantile, ratio, times
-from egalitarian.lab.config import OLD_FAST, OLD_VERSION, SpecError, current_title
+from egalitarian.lab.analysis import NOTHING, times
+from egalitarian.lab.config import SpecError
 from egalitarian.lab.tuning.results import file_suffix, read_results
 
 Entry = Mapping[str, Any]
-COLUMNS = ("method", "lr", "decay", "points", "inside", "fresh seeds", "passed", "gain")
+AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 
 
 def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -26,7 +30,7 @@ def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[d
     found, messages = [], []
     for path in sorted(folder.glob("tuned-*.json")):
         try:
-            found.append(_in_new_titles(read_results(path)))
+            found.append(read_results(path))
         except SpecError as error:
             messages.append(f"Left out of the table: {error}")
     ranks = {name: rank for rank, name in enumerate(order)}
@@ -34,10 +38,71 @@ def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[d
     return sorted(own, key=lambda each: ranks.get(each["family"], len(ranks))), messages
 
 
-def _in_new_titles(found: dict[str, Any]) -> dict[str, Any]:
-    """An older version's file with the present titles."""
-    methods = {name: {**entry, "title": current_title(entry["title"])} for name, entry in found["methods"].items()}
-    return {**found, "methods": methods}
+class Cost(NamedTuple):
+    """What the fresh seeds of a method needed, one number each; less is better. A failed seed has infinity."""
+
+    seeds: tuple[float, ...]
+    bound: float
+    """What a failed seed was given."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seeds)
+
+    @property
+    def failed(self) -> int:
+        return sum(map(math.isinf, self.seeds))
+
+    def against(self, baseline: Cost) -> str:
+        """Ahead or behind if no seed of the one is as good as any of the other; else level."""
+        if max(self.seeds) < min(baseline.seeds):
+            return AHEAD
+        return BEHIND if min(self.seeds) > max(baseline.seeds) else LEVEL
+
+    def text(self, form: str = ".3g") -> str:
+        """Median and range: `6.3 (6–7.1)`."""
+        low, high = self._text(min(self.seeds), form), self._text(max(self.seeds), form)
+        between = " to " if self.failed else "–"
+        return f"{self._text(self.median, form)} ({low}{between}{high})"
+
+    def _text(self, value: float, form: str) -> str:
+        return f"> {self.bound:{form}}" if math.isinf(value) else f"{value:{form}}"
+
+
+def epochs_of(entry: Entry, name: str) -> Cost:
+    """Passes over the data through the reading that passed the threshold, by fresh seed of an experiment."""
+    readings = entry["rules"]["fresh_readings"]
+    crossed = [math.inf if seed["crossed"] is None else seed["crossed"] + 1 for seed in entry["fresh"][name]]
+    return Cost(tuple(each / readings for each in crossed), entry["best"]["budget"] / readings)
+
+
+def errors_of(entry: Entry, name: str) -> Cost:
+    """Shares of training points that were wrong, averaged over the epochs, in percent."""
+    return Cost(tuple(100 * (1 - seed["mean_train_accuracy"]) for seed in entry["fresh"][name]), 100.0)
+
+
+def cost_of(results: Mapping[str, Any], entry: Entry, name: str) -> Cost:
+    """By the family's score."""
+    return epochs_of(entry, name) if results["score"] == "epochs" else errors_of(entry, name)
+
+
+def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> Cost | None:
+    """Seconds of training to the threshold, one seed's share of its batch; None if they are not known or not counted."""
+    seconds = entry["seconds"].get(name)
+    if seconds is None or results["score"] != "epochs":
+        return None
+    failed = [math.isinf(each) for each in epochs_of(entry, name).seeds]
+    both = list(zip(seconds, failed, strict=True))
+    return Cost(tuple(math.inf if fails else each for each, fails in both), max(seconds))
+
+
+def best_stock(results: Mapping[str, Any], name: str) -> str | None:
+    """The stock optimizer with the fewest failed fresh seeds, then the smallest median; None while one is missing."""
+    entries = {method: results["methods"].get(method) for method in results["stock"]}
+    if any(entry is None or not entry["complete"] for entry in entries.values()):
+        return None
+    costs = {method: cost_of(results, entry, name) for method, entry in entries.items() if entry is not None}
+    return min(costs, key=lambda method: (costs[method].failed, costs[method].median))
 
 
 class TunedRow(NamedTuple):
@@ -46,120 +111,116 @@ class TunedRow(NamedTuple):
     method: str
     lr: str
     decay: str
+    third: str
     points: str
     inside: str
     fresh: str
     passed: str
-    gain: str
+    against: str
+    seconds: str
+    against_in_seconds: str
 
 
-def rows(results: Mapping[str, Any]) -> list[TunedRow]:
-    """One row for each method of a family's results."""
-    plain = results["methods"].get(results["plain"])
-    return [_row(entry, plain, results["score"]) for entry in results["methods"].values()]
+COLUMNS = {
+    "method": "method",
+    "lr": "lr",
+    "decay": "decay",
+    "third": "third knob",
+    "points": "points",
+    "inside": "inside",
+    "fresh": "epochs",
+    "passed": "passed",
+    "against": "against the best stock optimizer",
+    "seconds": "seconds",
+    "against_in_seconds": "against it in seconds",
+}
+"""The headings of a row's cells."""
 
 
-def _row(entry: Entry, plain: Entry | None, score: str) -> TunedRow:
-    title = " ".join(entry["title"].split())  # a plan's title may have several lines
-    best = entry["best"] or {"lr": None, "decay": None}
-    lr, decay = (NOTHING if best[key] is None else f"{best[key]:g}" for key in ("lr", "decay"))
-    moves = len(entry["windows"]) - 1
-    tried = f"{len(entry['points'])}" + (f", {_counted(moves, 'move')}" if moves > 0 else "")
+def headings(results: Mapping[str, Any]) -> list[str]:
+    """Of the columns of a family's table."""
+    fresh = "epochs" if results["score"] == "epochs" else "mean training error, %"
+    return list({**COLUMNS, "fresh": fresh}.values())
+
+
+def rows(results: Mapping[str, Any], name: str) -> list[TunedRow]:
+    """One row for each method of a family's results, with the fresh seeds of one of its experiments."""
+    best = best_stock(results, name)
+    return [_row(results, entry, name, best, results["ours"] == method) for method, entry in results["methods"].items()]
+
+
+def _row(results: Mapping[str, Any], entry: Entry, name: str, best: str | None, is_ours: bool) -> TunedRow:
+    title = " ".join(entry["title"].split()) + (" (ours)" if is_ours else "")  # a plan's title may have several lines
+    point = entry["best"] or {"lr": None, "decay": None, "third": ""}
+    lr, decay = (NOTHING if point[key] is None else f"{point[key]:g}" for key in ("lr", "decay"))
+    tried = f"{len(entry['points'])}" + (f", {entry['beyond']} beyond an edge" if entry["beyond"] else "")
+    first = (title, lr, decay, point["third"] or NOTHING, tried)
     if not entry["complete"]:
-        return TunedRow(title, lr, decay, tried, "not yet known", "partial", NOTHING, NOTHING)
-    fresh, passed = _measured(entry, score), _passed(entry) if score == "epochs" else NOTHING
-    return TunedRow(title, lr, decay, tried, _inside(entry, score), fresh, passed, _gain(entry, plain, score))
+        return TunedRow(*first, _inside(results, entry), "partial", *[NOTHING] * 4)
+    cost, seconds = cost_of(results, entry, name), seconds_of(results, entry, name)
+    passed = f"{len(cost.seeds) - cost.failed} of {len(cost.seeds)}" if results["score"] == "epochs" else NOTHING
+    entries = results["methods"]
+    against = NOTHING if best is None else _compared(cost, cost_of(results, entries[best], name))
+    baseline = None if best is None else seconds_of(results, entries[best], name)
+    return TunedRow(
+        *first,
+        _inside(results, entry),
+        cost.text(),
+        passed,
+        against,
+        NOTHING if seconds is None else seconds.text(".2g"),
+        NOTHING if seconds is None or baseline is None else _compared(seconds, baseline),
+    )
 
 
-def _inside(entry: Entry, score: str) -> str:
-    if score == "epochs" and not entry["best"]["passes"]:
+def _inside(results: Mapping[str, Any], entry: Entry) -> str:
+    if not entry["searched"]:
+        return "not yet known"
+    if results["score"] == "epochs" and not entry["best"]["passes"]:
         return "no point passes"
     return "yes" if entry["inside"] else "no, on the edge"
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _compared(cost: Cost, baseline: Cost) -> str:
+    """The verdict, and the ratio of the baseline's median to this one's where both are numbers."""
+    word = cost.against(baseline)
+    if math.isinf(cost.median) or math.isinf(baseline.median) or not cost.median:
+        return word
+    return f"{word}, {times(baseline.median / cost.median)}"
 
 
-def _passed(entry: Entry) -> str:
-    return f"{sum(seed['crossed'] is not None for seed in entry['fresh'])} of {len(entry['fresh'])}"
-
-
-def _seeds(entry: Entry) -> list[tuple[int | None, int]]:
-    """For each fresh seed the epoch that passed, or None, and the epochs that did not: the budget if it diverged."""
-    budget = entry["best"]["budget"]
-    return [(seed["crossed"], budget if seed["diverged"] else seed["epochs"]) for seed in entry["fresh"]]
-
-
-def _measured(entry: Entry, score: str) -> str:
-    if score == "epochs":
-        return median_and_range(_seeds(entry))
-    shares = [100 * seed["mean_train_accuracy"] for seed in entry["fresh"]]
-    return f"{statistics.median(shares):.1f} % ({min(shares):.1f}–{max(shares):.1f})"
-
-
-def _gain(entry: Entry, plain: Entry | None, score: str) -> str:
-    """The plain optimizer's epochs over the method's, or the difference of training accuracies in points."""
-    if plain is None or not plain["complete"]:
-        return NOTHING
-    if score == "train-accuracy":
-        ours, theirs = (statistics.median(seed["mean_train_accuracy"] for seed in each["fresh"]) for each in (entry, plain))
-        return f"{100 * (ours - theirs):+.1f} points"
-    if any(seed["crossed"] is None for seed in plain["fresh"]):
-        return NOTHING  # a median over seeds that pass and seeds that do not is no baseline
-    gain = ratio(_median(plain), _median(entry))
-    return NOTHING if gain is None else times(gain)
-
-
-def _median(entry: Entry) -> Count:
-    """Epochs trained, including the one that passes: one more than its number, which counts from 0."""
-    passed = sorted(float(crossed + 1) for crossed, _ in _seeds(entry) if crossed is not None)
-    return quantile(passed, sorted(float(bound) for crossed, bound in _seeds(entry) if crossed is None), 0.5)
-
-
-def about(results: Mapping[str, Any]) -> str:
-    """The paragraph above a family's rows: experiment, rules, seeds, hardware."""
+def about(results: Mapping[str, Any], name: str) -> str:
+    """The paragraph above a table: experiment, rules, seeds, hardware."""
     entries = list(results["methods"].values())
     rules = entries[0]["rules"]
-    sides = sorted({entry["rules"]["size"] for entry in entries})
-    window = " and ".join(f"{side} x {side}" for side in sides) + (" and no decay" if rules["no_decay"] else "")
     if results["score"] == "epochs":
         share = f"{rules['validation']:.0%} of the test points"
         chosen = f"chosen by the epochs until accuracy on a validation split ({share}) is past {results['threshold']:.0%}"
         counted = f"fresh seeds count epochs until test accuracy is past {results['threshold']:.0%}: median (range)"
     else:
         chosen = "chosen by the mean training accuracy over the epochs"
-        counted = "fresh seeds have their mean training accuracy over the epochs: median (range)"
-    seeds = ", ".join(_how_many(entries, kind) for kind in ("tuning", "fresh"))
-    machines = sorted({machine for entry in entries for machine in entry["spent"]})
-    spent = {machine: sum(entry["spent"].get(machine, 0.0) for entry in entries) for machine in machines}
-    where = "; ".join(f"{machine}: {seconds / 60:.1f} minutes" for machine, seconds in spent.items())
-    each = results.get("steps_per_epoch")
+        counted = "fresh seeds have their mean training error over the epochs: median (range)"
+    first = next(iter(results["titles"]))
+    taken = "" if name == first else f" at the points of `{first}`"
+    seeds = ", ".join(_counted(len(entries[0][f"{kind}_seeds"]), f"{kind} seed") for kind in ("tuning", "fresh"))
+    each = results.get("steps_per_pass")
     epochs = f" An epoch is {_counted(each, 'step')}." if each else ""
-    steps = f"steps of {rules['lr_factor']:g} in lr and {rules['decay_factor']:g} in decay"
+    readings = rules["fresh_readings"]
+    read = f" Accuracy is read {readings} times in each." if readings > 1 else ""
+    best = best_stock(results, name)
+    stock = f" The best stock optimizer is {' '.join(results['methods'][best]['title'].split())}." if best else ""
     quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
     return (
-        f"{quick}Experiment `{results['experiment']}`, {window} windows, {steps}. The point is {chosen}. Then {counted}."
-        f"{epochs} {seeds}. {where}, summed over processes.{_of_version_1(results)}{_without_adamw(results)}"
+        f"{quick}Experiment `{name}`{taken}. The point is {chosen}. Then {counted}.{epochs}{read} {seeds}.{stock} "
+        f"{_spent(entries)}, summed over processes."
     )
 
 
-def _of_version_1(results: Mapping[str, Any]) -> str:
-    """A label of older entries, which do not say how they took the polar factor."""
-    entries = results["methods"].values()
-    old = [" ".join(entry["title"].split()) for entry in entries if "polar" not in entry]
-    which = "all methods" if len(old) == len(entries) else "; ".join(old)
-    return f" Tuned by version {OLD_VERSION}, with polar factors {OLD_FAST} on a GPU: {which}." if old else ""
+def _spent(entries: Sequence[Entry]) -> str:
+    machines = sorted({machine for entry in entries for machine in entry["spent"]})
+    spent = {machine: sum(entry["spent"].get(machine, 0.0) for entry in entries) for machine in machines}
+    return "; ".join(f"{machine}: {seconds / 60:.1f} minutes" for machine, seconds in spent.items())
 
 
-def _without_adamw(results: Mapping[str, Any]) -> str:
-    """A warning where the usual optimizer is missing: then there is no gain over a tuned optimizer to claim."""
-    if results["score"] != "epochs" or any(method.startswith("adamw") for method in results["methods"]):
-        return ""
-    return " **AdamW was not searched here, so these gains are over a tuned SGD only** (docs/tuning.md)."
-
-
-def _how_many(entries: Sequence[Entry], kind: str) -> str:
-    """The number of seeds of a kind; several numbers where a file's entries are of several plans."""
-    *few, most = sorted({len(entry[f"{kind}_seeds"]) for entry in entries})
-    return "".join(f"{number} and " for number in few) + _counted(most, f"{kind} seed")
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
@@ -12,11 +13,22 @@ from typing import Any
 import torch
 
 from egalitarian.lab.config import Record, Run, SpecError
-from egalitarian.lab.runs import Listener, Outcome, Progress, Reads, Silent, Stop, Store, sweep, try_step
-from egalitarian.lab.tuning.points import Grid, Known, Point, Position, Search, SeedResult, Window
+from egalitarian.lab.runs import (
+    Listener,
+    Outcome,
+    Progress,
+    Reads,
+    Silent,
+    Stop,
+    Store,
+    sweep,
+    training_seconds,
+    try_step,
+)
+from egalitarian.lab.tuning.points import Grid, Known, Point, Position, SeedResult
 from egalitarian.lab.tuning.results import Results, rules_of
+from egalitarian.lab.tuning.search import Search
 
-CENTRE: Position = (0, 0)
 POINTS = "tuning"
 """The folder below that of the runs for the points of grids. There are thousands, and reports do not list them."""
 
@@ -80,24 +92,35 @@ class Trials:
 
     def point(self, position: Position, budget: int) -> Point:
         """The tuning seeds at a position, trained for at most `budget` epochs and compared on the validation split."""
-        lr, decay = self.grid.settings(position)
-        runs = self.grid.tuning_runs(lr, decay, self.session.device.type)
-        known = self.known.point([run.id for run in runs], budget, self.grid.family.budget)
+        runs = self.grid.tuning_runs(position, self.session.device.type)
+        known = self.known.point([run.id for run in runs], budget, self.grid.budget(validation=True))
         if known is not None:
             self.reused += 1
         else:
             self.session.check_time()
             known = budget, self._train_point(runs, budget)
-        return Point(position, lr, decay, *known)
+        return Point(position, *self.grid.settings(position), *known, self.grid.third(position).title)
 
-    def fresh(self, position: Position) -> tuple[SeedResult, ...]:
-        """The fresh seeds at a position, with the experiment's own budget, compared on all test points."""
-        runs = self.grid.fresh_runs(*self.grid.settings(position), self.session.device.type)
+    def fresh(self, position: Position, name: str) -> tuple[SeedResult, ...]:
+        """The fresh seeds of the experiment of this name at a position, compared on all test points."""
+        runs = self.grid.fresh_runs(position, self.session.device.type, name)
         seeds = self.known.fresh([run.id for run in runs])
         if seeds is not None:
             return seeds
         self.session.check_time()
         return self._sweep(runs, Stop.of(runs[0].experiment, self.grid.method), self.session.store, "test_accuracy")
+
+    def seconds_of(self, position: Position, name: str) -> list[float] | None:
+        """Each fresh seed's seconds of training through the epoch that passed; None where its runs are not stored here."""
+        runs = self.grid.fresh_runs(position, self.session.device.type, name)
+        stop, found = Stop.of(runs[0].experiment, self.grid.method), []
+        for run in runs:
+            stored = self.session.store.find(run)
+            outcome = Outcome.of(stored.records(), stop.threshold, budget=stop.epochs)
+            if not outcome.epochs:
+                return None
+            found.append(round(sum(training_seconds(stored.timings, outcome)), 4))
+        return found
 
     def _train_point(self, runs: Sequence[Run], budget: int) -> tuple[SeedResult, ...]:
         """Trains until every seed passes on the validation split, diverges, or has the whole budget.
@@ -130,17 +153,23 @@ def _seed_result(run: Run, store: Store, stop: Stop, reads: Reads) -> SeedResult
 
 
 def prepare(grids: Sequence[Grid]) -> None:
-    """One step of every method at the centre of its grid. An error comes up before anything is trained."""
+    """One step of every method, and of every setting of its third knob. An error comes up before anything is trained."""
     for grid in grids:
         _refuse_tuned(grid)
-        experiment = grid.experiment(*grid.settings(CENTRE), validation=True)
-        if grid.family.score == "train-accuracy" and experiment.measure.has_threshold:
+        family, thirds = grid.family, len(grid.family.methods[grid.method].third)
+        first = Position(0, 0)
+        experiment = grid.experiment(first, validation=True)
+        for name in family.experiments.values():
+            _ = grid.experiment(first, name, validation=False).steps_per_epoch  # an error where readings do not divide a pass
+        for third in range(1, thirds + 1):
+            try_step(grid.experiment(first._replace(third=third), validation=True), grid.method, family.tuning_seeds[0])
+        if family.score == "train-accuracy" and experiment.measure.has_threshold:
             threshold = f"{experiment.measure.threshold:g} in {experiment.name}"
             raise SpecError(
                 f"score must be 'epochs' where a threshold ends a run, got 'train-accuracy' and {threshold}: "
                 "seeds that pass would be averaged over fewer epochs; set measure.threshold to 1"
             )
-        try_step(experiment, grid.method, grid.family.tuning_seeds[0])
+        try_step(experiment, grid.method, family.tuning_seeds[0])
 
 
 def _refuse_tuned(grid: Grid) -> None:
@@ -148,7 +177,8 @@ def _refuse_tuned(grid: Grid) -> None:
     tuned = grid.family.methods[grid.method]
     for change in grid.changes:
         key = change.split("=")[0].strip().removeprefix(f"methods.{grid.method}.")
-        if key in (tuned.lr.key, tuned.decay.key, "training.validation"):
+        scaled = (*tuned.lr.scales, *tuned.decay.scales)
+        if key in (tuned.lr.key, tuned.decay.key, *scaled, "epochs", "training.validation", "training.readings"):
             name = f"{grid.method} of {grid.family.name}"
             raise SpecError(f"--set must not change what is tuned, got {change!r} for {name}; change the plan")
 
@@ -161,58 +191,84 @@ def tune(grid: Grid, session: Session, results: Results, environment: dict[str, 
         results.reused += len(results.methods[method]["points"])
         return
     results.refuse_other_runs(method, session.device.type)
-    polar = grid.tiers(session.device.type)
-    trials, search = Trials(grid, session, Known(results.entry(method))), Search(grid.family)
-    fresh: tuple[SeedResult, ...] = ()
+    trials, search = Trials(grid, session, Known(results.entry(method))), Search(grid.family, method)
+    found = Found(grid, search, environment, grid.tiers(session.device.type))
     try:
         for position, budget in search:
-            _report_point(session, search, budget, *grid.settings(position))
+            _report_point(session, search, budget, grid, position)
             if search.add(trials.point(position, budget)):
-                results.put(method, _entry(grid, search, fresh, environment, polar), trials.seconds)
-        best = search.best
-        assert best is not None
-        session.report(f"best lr {best.lr:g}, decay {best.decay:g}; now {len(grid.family.fresh_seeds)} fresh seeds")
-        fresh = trials.fresh(best.position)
+                results.put(method, found.entry, trials.seconds)
+        if not results.waits:
+            _train_fresh(found, trials)
     finally:
-        results.put(method, _entry(grid, search, fresh, environment, polar), trials.seconds)
+        results.put(method, found.entry, trials.seconds)
         results.reused += trials.reused
         results.seconds += trials.seconds
 
 
-def _report_point(session: Session, search: Search, budget: int, lr: float, decay: float) -> None:
-    move = f", move {search.moves} of at most {search.family.moves}" if search.moves else ""
-    session.report(f"point {len(search.points) + 1}{move}: lr {lr:g}, decay {decay:g}, up to {budget} epochs")
+def _train_fresh(found: Found, trials: Trials) -> None:
+    """The fresh seeds of all experiments of the family, at the best point."""
+    family, best = found.grid.family, found.search.best
+    assert best is not None
+    third = f", {best.third}" if best.third else ""
+    for name, path in family.experiments.items():
+        trials.session.report(f"best lr {best.lr:g}, decay {best.decay:g}{third}; now {name}, {len(family.fresh_seeds)} seeds")
+        found.fresh[name] = trials.fresh(best.position, path)
+        seconds = trials.seconds_of(best.position, path)
+        if seconds is not None:
+            found.seconds[name] = seconds
 
 
-def _entry(
-    grid: Grid, search: Search, fresh: Sequence[SeedResult], environment: dict[str, Any], polar: str
-) -> dict[str, Any]:
+def _report_point(session: Session, search: Search, budget: int, grid: Grid, position: Position) -> None:
+    (lr, decay), third = grid.settings(position), grid.third(position).title
+    knob = f", {third}" if third else ""
+    session.report(f"point {len(search.points) + 1}, {search.stage}: lr {lr:g}, decay {decay:g}{knob}, up to {budget} epochs")
+
+
+@dataclass
+class Found:
     """All that is known of a method, as its results file stores it."""
-    best, tuned = search.best, grid.family.methods[grid.method]
-    return {
-        "title": tuned.title,
-        "complete": bool(fresh),
-        "keys": {"lr": tuned.lr.key, "decay": tuned.decay.key},
-        **rules_of(grid.family),
-        "windows": [_ranges(grid, window) for window in search.windows],
-        "inside": search.inside,
-        "best": None if best is None else _best(grid, best),
-        "fresh": [seed.to_json() for seed in fresh],
-        "points": [point.to_json() for point in search.points.values()],
-        "polar": polar,
-        "environment": environment,
-    }
+
+    grid: Grid
+    search: Search
+    environment: dict[str, Any]
+    polar: str
+    fresh: dict[str, tuple[SeedResult, ...]] = field(default_factory=dict)
+    """By experiment."""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Of the fresh seeds, by experiment."""
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        grid, search, family = self.grid, self.search, self.grid.family
+        best, tuned = search.best, family.methods[grid.method]
+        return {
+            "title": tuned.title,
+            "complete": set(self.fresh) == set(family.experiments),
+            "searched": search.done,
+            "keys": {"lr": tuned.lr.key, "decay": tuned.decay.key},
+            **rules_of(family),
+            "beyond": search.beyond,
+            "inside": search.inside,
+            "best": None if best is None else self._best(best),
+            "fresh": {name: [seed.to_json() for seed in seeds] for name, seeds in self.fresh.items()},
+            "seconds": self.seconds,
+            "points": [point.to_json() for point in search.points.values()],
+            "polar": self.polar,
+            "environment": self.environment,
+        }
+
+    def _best(self, point: Point) -> dict[str, Any]:
+        """The chosen point; `changes` are what `--set` takes to train it."""
+        changes = [f"{key}={_spelled(value)}" for key, value in self.grid.values(point.position).items()]
+        settings = {"lr": point.lr, "decay": point.decay, "third": point.third}
+        budget = {"budget": self.grid.budget(validation=False)}
+        passes = not math.isinf(point.median)
+        return {"position": list(point.position), **settings, **budget, "passes": passes, "changes": changes}
 
 
-def _best(grid: Grid, point: Point) -> dict[str, Any]:
-    """The chosen point; `changes` are what `--set` takes to train it."""
-    changes = [f"{key}={value!r}" for key, value in grid.values(point.lr, point.decay).items()]
-    position = {"place": list(point.position)}  # the key in the files of all versions
-    settings = {"lr": point.lr, "decay": point.decay, "budget": grid.untuned.epochs}
-    return {**position, **settings, "passes": not math.isinf(point.median), "changes": changes}
-
-
-def _ranges(grid: Grid, window: Window) -> dict[str, list[float]]:
-    """The smallest and the largest learning rate and decay of a window."""
-    ends = [grid.settings(corner) for corner in window.corners]
-    return {"lr": [lr for lr, _ in ends], "decay": [decay for _, decay in ends]}
+def _spelled(value: Any) -> str:
+    """As TOML, which `--set` reads."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, str | list) else repr(value)

@@ -88,6 +88,16 @@ def test_older_records_count_where_there_are_no_others_and_have_a_label(store: S
     assert remark in check(store).remarks
 
 
+def test_an_older_record_of_muon_counts_where_there_is_no_other_and_has_a_label(store: Store) -> None:
+    write_run(store, "addition-97", "muon", 0, 30, old=True)
+    write_run(store, "addition-97", "muon", 1, 31, old=True)
+    write_run(store, "addition-97", "muon", 1, 41)
+    found = gather(store)
+    assert counted(found, "muon") == [(0, 30, "version 1"), (1, 41, "")]
+    assert [run.differs for run in found.variants] == ["polar factor version 1: of this seed the run with version 2 counts"]
+    assert found.remarks == ("Older records, of version 1, count where there are no others: addition-97 muon (1)",)
+
+
 def test_an_older_record_of_both_tiers_says_so(store: Store) -> None:
     """Begun on a CPU and continued on a GPU, which version 1 did."""
     stored = write_run(store, "addition-97", "egd", 0, 29, polar="exact", old=True)

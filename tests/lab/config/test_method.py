@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from egalitarian.lab.config.method import Method
-from egalitarian.lab.config.schema import SpecError, read
+from egalitarian.lab.config import catalog
+from egalitarian.lab.config.method import Method, Optim
+from egalitarian.lab.config.schema import SpecError, everything, meaning, read
 
 FORM = re.compile(r"\S.* must .+, got .+; \S.*")
 """<what> must be <rule>, got <value>; <way out>."""
@@ -42,6 +43,11 @@ BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
         {"optim": {"optimizer": "adamw", "weight_decay": 1.0}},
         "decay must be 'decoupled' with adamw, got 'before'",
     ),
+    "lion after": (
+        {"optim": {"optimizer": "lion", "weight_decay": 1.0}, "decay": "after"},
+        "decay must be 'decoupled' with lion, got 'after'",
+    ),
+    "momentum of lion": ({"optim": {"optimizer": "lion", "momentum": 0.9}}, "momentum must be 0 for lion, got 0.9"),
     "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
     "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),
     "three betas": ({"optim": {"betas": [0.9, 0.9, 0.9]}}, "betas must be two numbers, got [0.9, 0.9, 0.9]"),
@@ -67,3 +73,36 @@ BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings_that_do_not_go_together_are_an_error(values: dict[str, Any], expected: str) -> None:
     table = {"title": "t", "epochs": 1, "optim": {}, **values}
     assert expected in message(lambda: read(Method, table, "methods.mine"))
+
+
+# defaults that depend on the optimizer
+
+
+def test_betas_are_the_optimizers_own_unless_they_are_given() -> None:
+    assert Optim(optimizer="lion").betas == (0.9, 0.99)
+    assert Optim(optimizer="adam").betas == Optim().betas == (0.9, 0.999)
+    assert Optim(optimizer="lion", betas=(0.9, 0.999)).betas == (0.9, 0.999)
+
+
+def test_default_betas_follow_the_optimizer_and_given_ones_stay() -> None:
+    assert Optim(optimizer="adam").replace(optimizer="lion").betas == (0.9, 0.99)
+    assert Optim(optimizer="lion").replace(lr=0.5).betas == (0.9, 0.99)
+    given = Optim(optimizer="adam", betas=(0.9, 0.98))
+    assert given.replace(optimizer="lion").betas == (0.9, 0.98)
+    assert given.replace(optimizer="lion", betas=None).betas == (0.9, 0.99)
+
+
+def test_default_betas_are_in_a_spec_and_in_no_id() -> None:
+    for optimizer, betas in (("lion", [0.9, 0.99]), ("adamw", [0.9, 0.999])):
+        given = read(Optim, {"optimizer": optimizer, "betas": betas})
+        assert given == Optim(optimizer=optimizer)  # type: ignore[arg-type]
+        assert everything(given)["betas"] == betas
+        assert meaning(given) == {"optimizer": optimizer}
+    assert meaning(Optim(optimizer="lion", betas=(0.9, 0.999)))["betas"] == [0.9, 0.999]
+
+
+def test_a_file_that_says_nothing_of_betas_has_each_optimizers_own() -> None:
+    changes = ["optim.optimizer=adam", "hidden.optimizer=lion", "hidden.weight_decay=0"]
+    method = catalog.load("addition-97", changes, ["sgd"]).method("sgd")
+    assert method.hidden is not None
+    assert (method.optim.betas, method.hidden.betas) == ((0.9, 0.999), (0.9, 0.99))

@@ -61,13 +61,24 @@ def test_the_settings_of_a_run_have_its_tier() -> None:
         assert said["id"] == run(device).id
 
 
-def test_a_method_without_a_polar_factor_is_one_run_and_keeps_its_version() -> None:
+def test_a_method_without_a_polar_factor_or_muon_is_one_run_and_keeps_its_version() -> None:
     experiment = catalog.load("addition-97")
-    for method in ("sgd", "egd-rsvd-64", "row-norm", "muon", "natural", "grokfast-ema"):
+    for method in ("sgd", "egd-rsvd-64", "row-norm", "natural", "grokfast-ema"):
         (only,) = either(experiment, method, 3)
         assert {Run(experiment, method, 3, device).id for device in ("", *DEVICES)} == {only.id}
         assert (only.version, only.before) == (OLD_VERSION, None)
     assert Run(experiment, "sgd", 0).id == "a8fd777d915d"
+
+
+def test_muon_is_one_run_on_every_device_and_another_than_that_of_version_1() -> None:
+    """Version 1 had `torch.optim.Muon` for every seed, whose products are other calls than those of all seeds."""
+    experiment = catalog.load("addition-97")
+    (only,) = either(experiment, "muon", 3)
+    assert {Run(experiment, "muon", 3, device).id for device in ("", *DEVICES)} == {only.id}
+    assert only.version == VERSION
+    assert only.before is not None
+    assert (only.before.version, only.before.before) == (OLD_VERSION, None)
+    assert only.before.id != only.id
 
 
 def test_either_has_a_run_for_each_tier() -> None:

@@ -55,7 +55,7 @@ def test_auto_continues_the_run_of_its_tier(tmp_path: Path) -> None:
     assert trained(tmp_path, small(), stop=Stop(0.95, 4, 1)).epochs == [2]
 
 
-@pytest.mark.parametrize("method", ["egd", "egd-after", "egd-grokfast"])
+@pytest.mark.parametrize("method", ["egd", "egd-after", "egd-grokfast", "muon"])
 def test_a_record_of_version_1_is_not_continued_and_stays_as_it_is(method: str, tmp_path: Path) -> None:
     for seed in SEEDS:
         write_run(Store(tmp_path), small(), method, seed, epochs=1, old=True, device="cpu")

@@ -23,6 +23,7 @@ from egalitarian.lab.analysis.statistics import estimate
 from egalitarian.lab.config import (
     OLD_FAST,
     OLD_VERSION,
+    VERSION,
     Experiment,
     Run,
     beyond,
@@ -188,9 +189,8 @@ def _one_of_each_seed(
         if run is counts:
             kept.append((run, reading))
         else:
-            others.append(
-                replace(run, differs=f"polar factor {run.polar}: of this seed the run with {counts.polar} counts")
-            )
+            ours = counts.polar or f"version {VERSION}"
+            others.append(replace(run, differs=f"polar factor {run.polar}: of this seed the run with {ours} counts"))
     return kept, others
 
 
@@ -233,7 +233,7 @@ def _summarize(stored: Stored, experiment: Experiment | None, store: Store) -> t
         mean_train_accuracy=reading.mean_train_accuracy,
         seconds=reading.seconds,
         sessions=reading.sessions,
-        polar=_polar(spec, reading),
+        polar=_polar(spec, run, reading),
         old=run is not None and run.old,
         differs=_differences(spec, experiment, run, stored.folder, store),
     )
@@ -248,10 +248,15 @@ def _meant(spec: dict[str, Any], experiment: Experiment, method: str) -> Run:
     return same[0] if same else min(runs, key=lambda run: len(_changed(spec, run)))
 
 
-def _polar(spec: dict[str, Any], reading: Reading) -> str:
-    """The tier of the polar factor; of version 1, which stored no tier for `auto`, what the environment says."""
+def _polar(spec: dict[str, Any], run: Run | None, reading: Reading) -> str:
+    """The tier of the polar factor, with the version of an older record.
+
+    Version 1 stored no tier for `auto`: then it is what the environment says. Its Muon has no tier, and is named, too.
+    """
     links = spec["settings"]["transform"]
     tiers = ", ".join(dict.fromkeys(link.get("precision", "auto") for link in links if link["name"] == "polar"))
+    if not tiers and run is not None and run.old:
+        return f"version {OLD_VERSION}"
     if not tiers or spec["version"] > OLD_VERSION:
         return tiers
     if tiers == "auto":

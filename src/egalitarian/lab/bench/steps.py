@@ -245,7 +245,7 @@ def methods(experiment: Experiment) -> list[tuple[str, Method]]:
         ("EGD fast", with_polar(egd, "fast")),
         (f"randomized, rank {rank}", _randomized(egd, rank)),
         ("row norm", experiment.method("row-norm")),
-        ("torch.optim.Muon", experiment.method("muon")),
+        ("Muon", experiment.method("muon")),
     ]
 
 

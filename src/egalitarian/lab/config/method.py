@@ -15,6 +15,12 @@ Tier = Literal["exact", "fast", "coarse"]
 LARGEST = 1e30
 """No number of an optimizer or a transform is larger: float32 ends at 3.4e38, and steps multiply them."""
 
+BETAS = {"lion": (0.9, 0.99)}
+"""By optimizer, where they are not Adam's 0.9 and 0.999. Lion's: Chen et al. 2023, "Symbolic discovery of optimization
+algorithms", Algorithm 2."""
+DECOUPLED = ("adamw", "lion", "muon")
+"""Optimizers that know decay in this form only."""
+
 
 def _refuse_huge(numbers: Mapping[str, Any]) -> None:
     """Torch's own error for a number beyond float32 names none."""
@@ -25,14 +31,15 @@ def _refuse_huge(numbers: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Optim(Settings):
-    """One torch optimizer."""
+    """One optimizer."""
 
-    optimizer: Literal["sgd", "adam", "adamw", "radam", "rmsprop", "muon"] = setting("sgd")
+    optimizer: Literal["sgd", "adam", "adamw", "radam", "rmsprop", "lion", "muon"] = setting("sgd")
     lr: float = setting(0.1, above=0)
     weight_decay: float = setting(0.0, least=0)
     momentum: float = setting(0.0, least=0, below=1)
     nesterov: bool = setting(False)
-    betas: tuple[float, ...] = setting((0.9, 0.999), least=0, below=1)
+    betas: tuple[float, ...] = setting(default_from=lambda own: BETAS.get(own.optimizer, (0.9, 0.999)), least=0, below=1)
+    """The default is the optimizer's own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +161,7 @@ class Method(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_optimizers()
-        for optim in (self.optim, self.hidden or self.optim, *self.groups.values()):
+        for optim in self._optims:
             if optim.weight_decay:
                 self._check_decay(optim)
         if self.until is not None and not self.transform:
@@ -163,9 +170,17 @@ class Method(Settings):
             )
 
     @property
+    def _optims(self) -> tuple[Optim, ...]:
+        return (self.optim, self.hidden or self.optim, *self.groups.values())
+
+    @property
     def tiers(self) -> tuple[str, ...]:
         """The precision of each polar factor in the chain of transforms, `auto` among them."""
         return tuple(link.precision for link in self.transform if isinstance(link, PolarSettings))
+
+    def has(self, optimizer: str) -> bool:
+        """Whether some parameters may have this optimizer."""
+        return any(optim.optimizer == optimizer for optim in self._optims)
 
     def with_tier(self, tier: Tier) -> Method:
         """The method with this tier for `auto`."""
@@ -197,9 +212,9 @@ class Method(Settings):
     def _check_decay(self, optim: Optim) -> None:
         """Which optimizers can decay the weights in this method's form."""
         name = optim.optimizer
-        if self.decay == "decoupled" and name not in ("sgd", "adamw", "muon"):
+        if self.decay == "decoupled" and name not in ("sgd", *DECOUPLED):
             raise SpecError(f"decay must be 'after' or 'before' with {name}, got 'decoupled'; or use adamw")
         if self.decay == "decoupled" and name == "sgd" and optim.momentum:
             raise SpecError("decay must be 'after' or 'before' for sgd with momentum, got 'decoupled'; or use adamw")
-        if self.decay != "decoupled" and name in ("adamw", "muon"):
+        if self.decay != "decoupled" and name in DECOUPLED:
             raise SpecError(f"decay must be 'decoupled' with {name}, got {self.decay!r}; it has no other form")

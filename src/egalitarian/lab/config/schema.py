@@ -37,11 +37,16 @@ def setting(
     below: float | None = None,
     meaning: bool = True,
     hint: str = "",
+    default_from: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A field with a range. `meaning=False`: it does not change the mathematics of a run, so it is not in the run's id."""
+    """A field with a range. `meaning=False`: it does not change the mathematics of a run, so it is not in the run's id.
+
+    `default_from`: the default, from the fields above, where it depends on them; None stands for it.
+    """
     bounds = {"least": least, "above": above, "most": most, "below": below}
     metadata = {"bounds": {key: value for key, value in bounds.items() if value is not None}, "hint": hint}
-    return field(default=default, metadata={**metadata, "meaning": meaning})
+    own: dict[str, Any] = {} if default_from is None else {"default_from": default_from}
+    return field(default=None if own else default, metadata={**metadata, **own, "meaning": meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +56,17 @@ class Settings:
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for item in fields(self):
-            value = _coerce(hints[item.name], getattr(self, item.name), item.name)
+            value = getattr(self, item.name)
+            value = _default(self, item) if value is None and "default_from" in item.metadata else value
+            value = _coerce(hints[item.name], value, item.name)
             _check_range(item.name, value, item.metadata)
             object.__setattr__(self, item.name, value)
 
     def replace(self, **changes: Any) -> Self:
-        return dataclasses.replace(self, **changes)
+        """A default that depends on other settings follows them."""
+        followers = [item for item in fields(self) if "default_from" in item.metadata]
+        free = {item.name: None for item in followers if getattr(self, item.name) == _default(self, item)}
+        return dataclasses.replace(self, **{**free, **changes})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +136,15 @@ def meaning(settings: Settings) -> dict[str, Any]:
     values: dict[str, Any] = {"name": settings.kind} if isinstance(settings, Kind) else {}
     for item in fields(settings):
         value = getattr(settings, item.name)
-        default = item.default_factory() if item.default_factory is not MISSING else item.default
-        if item.metadata.get("meaning", True) and value != default:
+        if item.metadata.get("meaning", True) and value != _default(settings, item):
             values[item.name] = plain(value, meaning)
     return values
+
+
+def _default(settings: Settings, item: dataclasses.Field[Any]) -> Any:
+    if "default_from" in item.metadata:
+        return item.metadata["default_from"](settings)
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def everything(settings: Settings) -> dict[str, Any]:

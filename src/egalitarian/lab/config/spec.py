@@ -20,10 +20,11 @@ from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything,
 VERSION = 2
 """Part of a run's id. Raise it whenever the same settings give other results than before.
 
-Version 2: the tier of the polar factor is part of the settings, and fast promises 1e-3 where it promised 1e-2.
+Version 2: the tier of the polar factor is part of the settings, and fast promises 1e-3 where it promised 1e-2. Muon takes
+the matrices of all seeds together, which changes roundings on a GPU.
 """
 OLD_VERSION = 1
-"""The version before. It stays that of methods without a polar factor, which version 2 does not concern."""
+"""The version before. It stays that of methods with neither a polar factor nor Muon, which version 2 does not concern."""
 OLD_FAST = "fast to 1e-2"
 """What version 1 computed as `fast`."""
 DEVICES = ("cpu", "cuda")
@@ -225,7 +226,8 @@ class Run:
     @property
     def version(self) -> int:
         """Of its results."""
-        return VERSION if self.method.tiers and not self.old else OLD_VERSION
+        concerned = self.method.tiers or self.method.has("muon")
+        return VERSION if concerned and not self.old else OLD_VERSION
 
     @property
     def before(self) -> Run | None:

@@ -1,4 +1,6 @@
-"""Plain AdamW where the fair search did not look: at EGD's learning rates and decays on MNIST and CIFAR-10.
+"""Plain AdamW where the earlier search did not look: at EGD's learning rates and decays on MNIST and CIFAR-10.
+
+The earlier search: docs/tuning-windows.md.
 
     python benchmarks/adamw_points.py --data FOLDER [--device cuda]     # three minutes on an H200
 
@@ -12,6 +14,7 @@ import argparse
 import csv
 import os
 import tempfile
+import tomllib
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -20,9 +23,9 @@ import torch
 
 from egalitarian.lab.config import catalog
 from egalitarian.lab.runs import Stop, Store, hardware, sweep
-from egalitarian.lab.tuning import load_plan
 
-FILE = Path(__file__).parents[1] / "results" / "provisional" / "adamw-points.csv"
+RESULTS = Path(__file__).parents[1] / "results"
+FILE = RESULTS / "provisional" / "adamw-points.csv"
 HEAD = ("family", "method", "lr", "decay", "seed", "crossed", "epochs", "mean_train_accuracy", "hardware", "torch", "date")
 SEEDS = range(3)
 GRIDS = {
@@ -38,18 +41,19 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     os.environ["EGALITARIAN_DATA"] = str(options.data)
-    device, plan = torch.device(options.device), load_plan()
+    device = torch.device(options.device)
+    plan = tomllib.loads((RESULTS / "superseded" / "tuning.toml").read_text(encoding="utf-8"))["families"]
     with tempfile.TemporaryDirectory() as folder, FILE.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(HEAD)
         for (family, method), (rates, decays) in GRIDS.items():
             for lr, decay in product(rates, decays):
                 changes = [f"methods.{method}.optim.lr={lr}", f"methods.{method}.optim.weight_decay={decay}"]
-                experiment = catalog.load(plan[family].experiment, changes, added=plan[family].added)
-                store, stop = Store(Path(folder)), Stop.of(experiment, method, epochs=plan[family].budget)
+                experiment = catalog.load(plan[family]["experiment"], changes, added=plan[family]["added"])
+                store, stop = Store(Path(folder)), Stop.of(experiment, method, epochs=plan[family]["budget"])
                 for run in sweep(experiment, method, list(SEEDS), store, device, stop=stop):
                     records = [line for line in store.find(run.run).records() if "snapshot" not in line]
-                    mean = sum(line["train_accuracy"] for line in records) / plan[family].budget
+                    mean = sum(line["train_accuracy"] for line in records) / plan[family]["budget"]
                     made = (hardware(device), torch.__version__, date.today())
                     crossed = "" if run.crossed is None else run.crossed
                     table.writerow((family, method, lr, decay, run.run.seed, crossed, len(records), f"{mean:.4f}", *made))

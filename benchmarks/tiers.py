@@ -4,7 +4,8 @@
     PYTHONPATH=src python benchmarks/tiers.py --only parity --steps 3 4 5 # one task; and coarse with so many steps
     PYTHONPATH=src python benchmarks/tiers.py --quick --out /tmp/try      # does it run? Its numbers are worth nothing
 
-The settings are the best points of results/tuned-*.json. The seeds, from 100 on, had no part in any choice: 8, parity 32.
+The settings are the best points of results/superseded/tuned-*.json. The seeds, from 100 on, had no part in any choice:
+8, parity 32.
 Writes tiers_HARDWARE_DATE.json, .md and .png after every run. The same command with the same --date resumes: what the JSON
 file has is not trained again. With --minutes nothing is started that would probably not end in time.
 """
@@ -24,6 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -41,7 +43,6 @@ from egalitarian.lab.problems import DataError
 from egalitarian.lab.report.figures import OKABE_ITO, WIDTH, styled
 from egalitarian.lab.runs import Progress, Silent, Stop, Store, environment, hardware, sweep, write_atomically
 from egalitarian.lab.training import Ensemble, Stepper
-from egalitarian.lab.tuning import load_plan
 
 BEGAN = time.monotonic()
 ROOT = Path(__file__).parents[1]
@@ -59,7 +60,7 @@ class Family:
     """A task, the recommended form of EGD on it, and what `--quick` shrinks."""
 
     name: str
-    """As in results/tuned-NAME.json."""
+    """As in results/superseded/tuned-NAME.json."""
     title: str
     method: str
     seeds: range = range(100, 108)
@@ -254,11 +255,17 @@ class Notes(Silent):
 
 def tuned(family: Family, tier: Tier, quick: bool) -> Experiment:
     """The family's experiment at the tuned point of its method, with this tier."""
-    plan = load_plan()[family.name]
-    best = json.loads((ROOT / "results" / f"tuned-{family.name}.json").read_text())["methods"][family.method]["best"]
+    tuned = ROOT / "results" / "superseded"
+    plan = tomllib.loads((tuned / "tuning.toml").read_text())["families"][family.name]
+    best = json.loads((tuned / f"tuned-{family.name}.json").read_text())["methods"][family.method]["best"]
     link = f"methods.{family.method}.transform.0"
     values = {"measure.spectra": "snapshots", **{f"{link}.{key}": value for key, value in tier.options.items()}}
-    return load(plan.experiment, best["changes"], added=plan.added, values={**values, **(family.quick if quick else {})})
+    return load(
+        plan["experiment"],
+        best["changes"],
+        added=plan.get("added", {}),
+        values={**values, **(family.quick if quick else {})},
+    )
 
 
 def first_errors(experiment: Experiment, method: str, seeds: Sequence[int], device: torch.device) -> Row:
@@ -396,8 +403,9 @@ def publish(results: Results) -> None:
     """The table and the figure."""
     lines = [
         *results.heading("Exact, fast and coarse polar factors on six tasks"),
-        "EGD at its tuned settings (results/tuned.md), seeds from 100 on, all seeds of a row as one batch. Epochs to the "
-        "threshold of test accuracy, counted from 0: median (range). CIFAR-10: mean training accuracy over all epochs.",
+        "EGD at its tuned settings (results/superseded/tuned.md), seeds from 100 on, all seeds of a row as one batch. "
+        "Epochs to the threshold of test accuracy, counted from 0: median (range). CIFAR-10: mean training accuracy over all "
+        "epochs.",
         "",
         "Error: of the factor of the first gradient, |P - U Vᵀ|_F / sqrt(r) against a float64 SVD with cut-off "
         f"{RTOL:g}; all matrices together, median over seeds. Strong: the same over directions above {STRONG:g} of the "

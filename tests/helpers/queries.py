@@ -5,8 +5,8 @@ tests/contracts/numbers/PAGE.toml holds the lines.
     {run EXPERIMENT METHOD WORD...}          results/summary.csv: `113 (108-122)`, median (smallest-largest) of its seeds
     {provisional EXPERIMENT METHOD WORD...}  the same of results/provisional/summary.csv
     {points FAMILY LR DECAY WORD...}         the seeds of one point of results/provisional/adamw-points.csv
-    {tuned FAMILY METHOD WORD...}            the fresh seeds of results/tuned-FAMILY.json
-    {spent FAMILY HARDWARE WORD}             of results/tuned-FAMILY.json: `methods`, their `points`, or `minutes`
+    {tuned FAMILY METHOD WORD...}            the fresh seeds of results/superseded/tuned-FAMILY.json
+    {spent FAMILY HARDWARE WORD}             of that file: `methods`, their `points`, or `minutes`
     {cell PATH | TEXT & TEXT | COLUMN | FORMAT}   of the row of a Markdown or CSV table that has all the texts
     {toy KEY, KEY | SETTING | WORD | FORMAT}   results/toy/toy-claims.csv at the points with that setting, or at `all`: the
                                              `printed` or `corrected` value, the simulation's `mean`, or that as `measured`:
@@ -21,7 +21,7 @@ tests/contracts/numbers/PAGE.toml holds the lines.
                                              (smallest-largest); or the `mean`, `smallest`, `largest`, `sum` alone
 
 Words: `median`, `range`, `passed` (`8 of 8`), `steps` (instead of epochs), `trained` (one more than the epoch, which counts
-from 0), `seeds=2-7` (those alone). Of `tuned` also `lr`, `decay` and `gain`. Of `run` also the clock of one seed, as a
+from 0), `seeds=2-7` (those alone). Of `tuned` also `lr` and `decay`. Of `run` also the clock of one seed, as a
 median: `ms` of an epoch, `training` (seconds through the epoch that passes), both without measuring, and `seconds` of the
 whole run. A text of `cell` may be COLUMN=VALUE. One that is in no row may name the heading or the group above; of several
 rows the first with the most texts that are whole cells is taken. FORMAT is Python's; `.1p` is `.1%` without the sign.
@@ -55,12 +55,12 @@ from egalitarian.lab.config import catalog
 from egalitarian.lab.report import ToyReport
 from egalitarian.lab.runs import Outcome
 from egalitarian.lab.theory import ToyClaim, summarize
-from egalitarian.lab.tuning.table import rows as tuned_rows
 
 SEEDS_WORDS = ("median", "range", "passed", "steps", "trained")
 CLOCK_WORDS = ("ms", "training", "seconds")
 TOY_WORDS = ("printed", "corrected", "mean", "measured")
 TOY = Path("results", "toy", "toy-claims.csv")
+SUPERSEDED = Path("results", "superseded")
 QUERY = re.compile(r"\{([^{}]*)\}")
 
 
@@ -100,7 +100,7 @@ def _provisional(query: str, root: Path) -> str:
 
 def _points(query: str, root: Path) -> str:
     family, lr, decay, *words = _at_least(query, "FAMILY LR DECAY")
-    results = _found(_json, root / "results" / f"tuned-{family}.json")
+    results = _found(_json, root / SUPERSEDED / f"tuned-{family}.json")
     rows = [
         row
         for row in _found(_csv, root / "results" / "provisional" / "adamw-points.csv")
@@ -200,22 +200,21 @@ def _chosen(seeds: Sequence[RunSummary], words: Sequence[str]) -> tuple[list[str
 
 def _tuned(query: str, root: Path) -> str:
     family, method, *words = _at_least(query, "FAMILY METHOD")
-    path = root / "results" / f"tuned-{family}.json"
+    path = root / SUPERSEDED / f"tuned-{family}.json"
     results = _found(_json, path)
     entries = results["methods"]
     if method not in entries:
         raise QueryError(f"{path.name} has no {method!r}{_nearest(method, entries)}")
-    entry, row = entries[method], tuned_rows(results)[list(entries).index(method)]
+    entry = entries[method]
     if not entry["complete"]:
         raise QueryError(f"{path.name}: {method!r} is not complete")
     match words:
-        case ["lr" | "decay" | "gain" as word]:
-            return str(getattr(row, word)).removesuffix("×")
-        case [("median" | "range") as word] if results["score"] != "epochs":
-            median, _, spread = row.fresh.partition(" % (")
-            return median if word == "median" else spread.removesuffix(")")
-        case [] if results["score"] != "epochs":
-            return row.fresh
+        case ["lr" | "decay" as word]:
+            return f"{entry['best'][word]:g}"
+        case [*rest] if results["score"] != "epochs" and rest in ([], ["median"], ["range"]):
+            shares = sorted(100 * seed["mean_train_accuracy"] for seed in entry["fresh"])
+            median, spread = f"{statistics.median(shares):.1f}", f"{shares[0]:.1f}-{shares[-1]:.1f}"
+            return {"median": median, "range": spread}.get("".join(rest), f"{median} % ({spread})")
     if results["score"] != "epochs":
         raise QueryError(f"{family} is judged by accuracy: there is no {' '.join(words)!r}")
     budget = entry["best"]["budget"]
@@ -250,7 +249,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _spent(query: str, root: Path) -> str:
     """What the methods that were searched on some hardware took."""
     family, hardware, word = _at_least(query, "FAMILY HARDWARE WORD")[:3]
-    entries = _found(_json, root / "results" / f"tuned-{family}.json")["methods"].values()
+    entries = _found(_json, root / SUPERSEDED / f"tuned-{family}.json")["methods"].values()
     seconds = [[took for on, took in entry["spent"].items() if hardware in on] for entry in entries]
     searched = [entry for entry, took in zip(entries, seconds, strict=True) if took]
     if not searched:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from report_records import write_run
 from small import CPU, groks
-from tuned_entries import begun
 
 import egalitarian as eg
 from egalitarian.lab.analysis import gather
@@ -25,8 +24,6 @@ from egalitarian.lab.runs import Request, sweep, train_requests, unfinished
 from egalitarian.lab.runs.outcome import Silent, Stop
 from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.plan import load_plan
-from egalitarian.lab.tuning.results import Results
-from egalitarian.lab.tuning.table import all_results
 
 IDS = json.loads((Path(__file__).parents[2] / "data" / "run-ids.json").read_text())
 """Of seed 0: the id of a method without a polar factor, as the last version with the old names computed it. Of others the

@@ -81,7 +81,9 @@ def test_the_methods_are_those_of_the_rules(name: str) -> None:
     }
     for method in ("muon", "egd-hidden"):
         lr, decay = each.methods[method].lr, each.methods[method].decay
-        assert lr.scales["optim.lr"] * decay.scales["optim.weight_decay"] == pytest.approx(1), "AdamW shrinks as much a step"
+        assert lr.scales["optim.lr"] * decay.scales["optim.weight_decay"] == pytest.approx(1), (
+            "AdamW shrinks as much a step"
+        )
 
 
 def test_an_added_method_replaces_one_of_its_name_and_the_claims_about_it() -> None:
@@ -120,10 +122,19 @@ BAD = {
     "an unknown part": (f"{OWN}\n[familes.x]\n", "familes must be a known setting"),
     "one learning rate": (OWN.replace("lrs = 3", "lrs = 1"), "lrs must be >= 2 and <= 99, got 1"),
     "even decays": (OWN.replace("decays = 1", "decays = 2"), "decays must be odd, got 2"),
-    "an unknown stock": (OWN.replace('stock = ["egd"]', 'stock = ["sgd"]'), "stock must name methods of the family, got 'sgd'"),
+    "an unknown stock": (
+        OWN.replace('stock = ["egd"]', 'stock = ["sgd"]'),
+        "stock must name methods of the family, got 'sgd'",
+    ),
     "no stock": (OWN.replace('stock = ["egd"]', "stock = []"), "stock must name at least one method, got none"),
-    "an unknown form": (OWN.replace("budget = 8", 'budget = 8\nforms = ["edg"]'), "forms must name .* got 'edg'; did you mean 'egd'"),
-    "ours is no form": (OWN.replace("budget = 8", 'budget = 8\nours = "egd"'), "ours must name methods of the family, got 'egd'"),
+    "an unknown form": (
+        OWN.replace("budget = 8", 'budget = 8\nforms = ["edg"]'),
+        "forms must name .* got 'edg'; did you mean 'egd'",
+    ),
+    "ours is no form": (
+        OWN.replace("budget = 8", 'budget = 8\nours = "egd"'),
+        "ours must name methods of the family, got 'egd'",
+    ),
     "no list of targets": (
         f'{OWN}settings = {{ targets = "matrices" }}\n',
         "targets must name a list of family 'mine' that is not empty, got 'matrices'",

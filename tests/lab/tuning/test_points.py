@@ -22,7 +22,9 @@ def seed(crossed: int | None, accuracy: float = 0.5, train: float = 0.5, number:
 
 
 def point(*crossed: int | None, **more: Any) -> Point:
-    return Point(Position(0, 0), 1.0, 1.0, 100, tuple(seed(one, number=number, **more) for number, one in enumerate(crossed)))
+    return Point(
+        Position(0, 0), 1.0, 1.0, 100, tuple(seed(one, number=number, **more) for number, one in enumerate(crossed))
+    )
 
 
 SMALLER = {

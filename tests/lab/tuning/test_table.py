@@ -44,9 +44,7 @@ def table(score: str = "epochs", **methods: dict[str, Any]) -> dict[str, Any]:
         ((math.inf, math.inf), (math.inf, math.inf), "level"),
     ],
 )
-def test_ahead_and_behind_mean_that_no_seeds_overlap(
-    ours: tuple[float, ...], theirs: tuple[float, ...], word: str
-) -> None:
+def test_ahead_and_behind_mean_that_no_seeds_overlap(ours: tuple[float, ...], theirs: tuple[float, ...], word: str) -> None:
     assert Cost(ours, 10.0).against(Cost(theirs, 10.0)) == word
 
 

@@ -159,7 +159,12 @@ def test_a_method_that_never_passes_is_reported_so(tmp_path: Path, family: Famil
     found = tuned(tmp_path, family.replace(budget=2), changes=(*CHANGES, "measure.threshold=1"))
     assert found["complete"]
     for row in rows(found, "parity-2"):
-        assert (row.inside, row.fresh, row.passed, row.against) == ("no point passes", "> 2 (> 2 to > 2)", "0 of 2", "level")
+        assert (row.inside, row.fresh, row.passed, row.against) == (
+            "no point passes",
+            "> 2 (> 2 to > 2)",
+            "0 of 2",
+            "level",
+        )
     assert "no point passes" in markdown([found])
 
 
@@ -222,7 +227,9 @@ def test_a_message_for_each_point_and_each_epoch(tmp_path: Path, family: Family)
     points = [text for text in shown if text.startswith("point ") and "; epoch" not in text]
     entry = results.methods["egd"]
     assert len(points) >= len(entry["points"])
-    assert {"coarse grid", "basin 1", "third knob", "around the best"} <= {text.split(", ")[1].split(":")[0] for text in points}
+    assert {"coarse grid", "basin 1", "third knob", "around the best"} <= {
+        text.split(", ")[1].split(":")[0] for text in points
+    }
     assert any(re.match(r"best lr \S+, decay \S+; now parity-2, 2 seeds; epoch 0", text) for text in shown)
 
 

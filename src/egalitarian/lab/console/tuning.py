@@ -83,9 +83,8 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
         console.print(f"[yellow]{escape(text)}[/yellow]")
     _print_tuned(console, found, results.kept, (results.path, page))
     if results.waits:
-        console.print(
-            f"[yellow]Fresh seeds wait until the plan says which form is `ours`: {escape(' or '.join(results.waits))}.[/yellow]"
-        )
+        forms = escape(" or ".join(results.waits))
+        console.print(f"[yellow]Fresh seeds wait until the plan says which form is `ours`: {forms}.[/yellow]")
     if results.reused:
         nothing = results.finished and not results.seconds
         rest = " Nothing was left to train; name another --out to repeat the search." if nothing else ""
@@ -116,7 +115,9 @@ def _print_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[st
 
 def _print_table(console: Console, results: Mapping[str, Any], name: str, title: str) -> None:
     names = dict(zip(TunedRow._fields, headings(results), strict=True))
-    made = table(*(names[each] if each in WRAPPED else f">{names[each]}" for each in SHOWN), title=f"[bold]{escape(title)}[/bold]")
+    made = table(
+        *(names[each] if each in WRAPPED else f">{names[each]}" for each in SHOWN), title=f"[bold]{escape(title)}[/bold]"
+    )
     for column, each in zip(made.columns, SHOWN, strict=True):
         column.no_wrap = each not in WRAPPED
     for row in rows(results, name):
@@ -133,6 +134,6 @@ def print_estimate(console: Console, families: Sequence[Family], methods: Sequen
         made.add_row(family.name, *(f"{number:,}".replace(",", " ") for number in found))
     put(console, made)
     console.print(
-        "[dim]At most: with all points beyond edges, and if no point passes. Most take a small part of it, since later points "
-        "get a few times the epochs of the best. All tuning seeds count as one.[/dim]"
+        "[dim]At most: with all points beyond edges, and if no point passes. Most take a small part of it, since later "
+        "points get a few times the epochs of the best. All tuning seeds count as one.[/dim]"
     )

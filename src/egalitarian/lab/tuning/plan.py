@@ -60,7 +60,7 @@ class Tuned(Settings):
     decay: Axis
     third: tuple[Third, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The method as in an experiment's file, where the experiment lacks it. `targets` may name one of the family's lists."""
+    """The method as in an experiment's file, where it is not the experiment's. `targets` may name a list of the family."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,7 +102,8 @@ def best_stock(results: Mapping[str, Any], name: str) -> str | None:
     if any(entry is None or not entry["complete"] for entry in entries.values()):
         return None
     costs = {method: cost_of(results, entry, name) for method, entry in entries.items() if entry is not None}
-    return min(costs, key=lambda method: (costs[method].failed, costs[method].median))
+    best: str = min(costs, key=lambda method: (costs[method].failed, costs[method].median))
+    return best
 
 
 class TunedRow(NamedTuple):

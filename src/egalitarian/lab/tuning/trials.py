@@ -160,7 +160,9 @@ def prepare(grids: Sequence[Grid]) -> None:
         first = Position(0, 0)
         experiment = grid.experiment(first, validation=True)
         for name in family.experiments.values():
-            _ = grid.experiment(first, name, validation=False).steps_per_epoch  # an error where readings do not divide a pass
+            _ = grid.experiment(
+                first, name, validation=False
+            ).steps_per_epoch  # an error where readings do not divide a pass
         for third in range(1, thirds + 1):
             try_step(grid.experiment(first._replace(third=third), validation=True), grid.method, family.tuning_seeds[0])
         if family.score == "train-accuracy" and experiment.measure.has_threshold:
@@ -212,7 +214,9 @@ def _train_fresh(found: Found, trials: Trials) -> None:
     assert best is not None
     third = f", {best.third}" if best.third else ""
     for name, path in family.experiments.items():
-        trials.session.report(f"best lr {best.lr:g}, decay {best.decay:g}{third}; now {name}, {len(family.fresh_seeds)} seeds")
+        trials.session.report(
+            f"best lr {best.lr:g}, decay {best.decay:g}{third}; now {name}, {len(family.fresh_seeds)} seeds"
+        )
         found.fresh[name] = trials.fresh(best.position, path)
         seconds = trials.seconds_of(best.position, path)
         if seconds is not None:
@@ -222,7 +226,9 @@ def _train_fresh(found: Found, trials: Trials) -> None:
 def _report_point(session: Session, search: Search, budget: int, grid: Grid, position: Position) -> None:
     (lr, decay), third = grid.settings(position), grid.third(position).title
     knob = f", {third}" if third else ""
-    session.report(f"point {len(search.points) + 1}, {search.stage}: lr {lr:g}, decay {decay:g}{knob}, up to {budget} epochs")
+    session.report(
+        f"point {len(search.points) + 1}, {search.stage}: lr {lr:g}, decay {decay:g}{knob}, up to {budget} epochs"
+    )
 
 
 @dataclass

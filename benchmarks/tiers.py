@@ -404,8 +404,8 @@ def publish(results: Results) -> None:
     lines = [
         *results.heading("Exact, fast and coarse polar factors on six tasks"),
         "EGD at its tuned settings (results/superseded/tuned.md), seeds from 100 on, all seeds of a row as one batch. "
-        "Epochs to the threshold of test accuracy, counted from 0: median (range). CIFAR-10: mean training accuracy over all "
-        "epochs.",
+        "Epochs to the threshold of test accuracy, counted from 0: median (range). CIFAR-10: mean training accuracy over "
+        "all epochs.",
         "",
         "Error: of the factor of the first gradient, |P - U Vᵀ|_F / sqrt(r) against a float64 SVD with cut-off "
         f"{RTOL:g}; all matrices together, median over seeds. Strong: the same over directions above {STRONG:g} of the "

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from egalitarian.lab.console.tuning import markdown
-from egalitarian.lab.tuning.table import Cost, best_stock, headings, rows
+from egalitarian.lab.tuning.table import FreshCost, best_stock, headings, rows
 
 RULES = {"readings": 1, "fresh_readings": 2, "validation": 0.5}
 
@@ -45,7 +45,7 @@ def table(score: str = "epochs", **methods: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_ahead_and_behind_mean_that_no_seeds_overlap(ours: tuple[float, ...], theirs: tuple[float, ...], word: str) -> None:
-    assert Cost(ours, 10.0).against(Cost(theirs, 10.0)) == word
+    assert FreshCost(ours, 10.0).against(FreshCost(theirs, 10.0)) == word
 
 
 def test_the_table_has_settings_counts_and_verdicts() -> None:

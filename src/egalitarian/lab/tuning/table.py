@@ -38,7 +38,7 @@ def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[d
     return sorted(own, key=lambda each: ranks.get(each["family"], len(ranks))), messages
 
 
-class Cost(NamedTuple):
+class FreshCost(NamedTuple):
     """What the fresh seeds of a method needed, one number each; less is better. A failed seed has infinity."""
 
     seeds: tuple[float, ...]
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
     def failed(self) -> int:
         return sum(map(math.isinf, self.seeds))
 
-    def against(self, baseline: Cost) -> str:
+    def against(self, baseline: FreshCost) -> str:
         """Ahead or behind if no seed of the one is as good as any of the other; else level."""
         if max(self.seeds) < min(baseline.seeds):
             return AHEAD
@@ -69,31 +69,31 @@ class Cost(NamedTuple):
         return f"> {self.bound:{form}}" if math.isinf(value) else f"{value:{form}}"
 
 
-def epochs_of(entry: Entry, name: str) -> Cost:
+def epochs_of(entry: Entry, name: str) -> FreshCost:
     """Passes over the data through the reading that passed the threshold, by fresh seed of an experiment."""
     readings = entry["rules"]["fresh_readings"]
     crossed = [math.inf if seed["crossed"] is None else seed["crossed"] + 1 for seed in entry["fresh"][name]]
-    return Cost(tuple(each / readings for each in crossed), entry["best"]["budget"] / readings)
+    return FreshCost(tuple(each / readings for each in crossed), entry["best"]["budget"] / readings)
 
 
-def errors_of(entry: Entry, name: str) -> Cost:
+def errors_of(entry: Entry, name: str) -> FreshCost:
     """Shares of training points that were wrong, averaged over the epochs, in percent."""
-    return Cost(tuple(100 * (1 - seed["mean_train_accuracy"]) for seed in entry["fresh"][name]), 100.0)
+    return FreshCost(tuple(100 * (1 - seed["mean_train_accuracy"]) for seed in entry["fresh"][name]), 100.0)
 
 
-def cost_of(results: Mapping[str, Any], entry: Entry, name: str) -> Cost:
+def cost_of(results: Mapping[str, Any], entry: Entry, name: str) -> FreshCost:
     """By the family's score."""
     return epochs_of(entry, name) if results["score"] == "epochs" else errors_of(entry, name)
 
 
-def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> Cost | None:
+def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> FreshCost | None:
     """Seconds of training to the threshold, one seed's share of its batch; None if they are not known or not counted."""
     seconds = entry["seconds"].get(name)
     if seconds is None or results["score"] != "epochs":
         return None
     failed = [math.isinf(each) for each in epochs_of(entry, name).seeds]
     both = list(zip(seconds, failed, strict=True))
-    return Cost(tuple(math.inf if fails else each for each, fails in both), max(seconds))
+    return FreshCost(tuple(math.inf if fails else each for each, fails in both), max(seconds))
 
 
 def best_stock(results: Mapping[str, Any], name: str) -> str | None:
@@ -182,7 +182,7 @@ def _inside(results: Mapping[str, Any], entry: Entry) -> str:
     return "yes" if entry["inside"] else "no, on the edge"
 
 
-def _compared(cost: Cost, baseline: Cost) -> str:
+def _compared(cost: FreshCost, baseline: FreshCost) -> str:
     """The verdict, and the ratio of the baseline's median to this one's where both are numbers."""
     word = cost.against(baseline)
     if math.isinf(cost.median) or math.isinf(baseline.median) or not cost.median:

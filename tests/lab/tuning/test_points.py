@@ -68,7 +68,7 @@ def test_no_decay_is_none_for_every_setting_that_follows_it() -> None:
     for method in PLAN["addition"].methods:
         here = Grid(PLAN["addition"], method).experiment(Position(0, None), validation=True).method(method)
         assert here.optim.weight_decay == (here.hidden or here.optim).weight_decay == 0
-        assert here.clip == 0
+        assert here.clip is None
 
 
 def test_a_third_setting_changes_ratios_and_multiplies_the_best() -> None:

@@ -34,6 +34,8 @@ class Axis(Settings):
     """The smallest value of the coarse grid."""
     scales: Mapping[str, float] = field(default_factory=dict)
     """Other settings of the method, as multiples of this one."""
+    none: Literal["zero", "absent"] = "zero"
+    """What no decay means: a value of 0, or a setting that is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

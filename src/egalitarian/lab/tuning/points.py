@@ -116,7 +116,8 @@ class Grid:
 
 
 def _scaled(axis: Axis, number: float, third: Third) -> Iterator[tuple[str, float]]:
-    yield axis.key, number
+    if number or axis.none == "zero":
+        yield axis.key, number
     for key, multiple in axis.scales.items():
         yield key, rounded(number * multiple * third.scales.get(key, 1.0))
 

@@ -13,6 +13,7 @@ from egalitarian.lab.config import Method, Optim, catalog
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.runs import Stop, Store, sweep
 from egalitarian.lab.training import Captured, Eager, Ensemble, Stepper, why_eager
+from egalitarian.lab.training.optimizers import Muon
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = ["task.modulus=11", "model.width=32", "training.batch=16", "training.precision=float64"]
@@ -64,6 +65,7 @@ def test_a_run_begun_on_the_gpu_goes_on_on_the_cpu_and_back(tmp_path: Path) -> N
 
 
 POLAR = config.PolarSettings()
+LION = Optim(optimizer="lion", lr=1e-3, weight_decay=0.1)
 KINDS = {
     "sgd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4)),
     "momentum": Method(title="", epochs=1, optim=Optim(lr=0.1, momentum=0.9, nesterov=True)),
@@ -86,6 +88,32 @@ KINDS = {
         title="", epochs=1, optim=Optim(lr=0.5), transform=(config.MomentumSettings(), POLAR), until=0.95
     ),
     "muon": Method(title="", epochs=1, decay="decoupled", optim=Optim(), hidden=Optim(optimizer="muon", momentum=0.9)),
+    "muon on all matrices": Method(
+        title="",
+        epochs=1,
+        decay="decoupled",
+        targets=("*",),
+        optim=Optim(optimizer="adamw", lr=1e-2, weight_decay=0.1),
+        hidden=Optim(optimizer="muon", lr=1e-2, momentum=0.95, nesterov=True, weight_decay=0.1),
+    ),
+    "lion": Method(title="", epochs=1, decay="decoupled", decayed="all", optim=LION),
+    "lion, clipped": Method(title="", epochs=1, decay="decoupled", clip=0.5, optim=LION.replace(weight_decay=0.0)),
+    "egd (a)": Method(
+        title="",
+        epochs=1,
+        decay="after",
+        targets=("*",),
+        optim=Optim(lr=1e-2, weight_decay=0.1),
+        transform=(config.MomentumSettings(beta=0.9, on="targets"), POLAR),
+    ),
+    "egd (c)": Method(
+        title="",
+        epochs=1,
+        decay="decoupled",
+        optim=Optim(optimizer="adamw", lr=1e-2, weight_decay=0.1),
+        hidden=Optim(lr=1e-2, weight_decay=0.1),
+        transform=(config.MomentumSettings(beta=0.9, on="targets"), POLAR),
+    ),
     **{
         name: Method(title="", epochs=1, decay="decoupled" if name == "adamw" else "after", decayed="all", optim=optim)
         for name, optim in {
@@ -120,9 +148,37 @@ def test_a_captured_step_is_the_step(kind: str, warmup: int) -> None:
             stepper.load(states)
         assert stepper.count == 6 * ensemble.batches
         after[way] = [value.detach().clone() for value in ensemble.parameters.values()]
-    loose = {"muon": 1e-2, "rmsprop": 1e-3, "adam": 1e-3, "adamw": 1e-3, "radam": 1e-3, "adam, polar": 5e-2}
+    in_bfloat16, by_signs = dict.fromkeys(("muon", "muon on all matrices"), 1e-2), {"lion": 1e-2, "lion, clipped": 1e-2}
+    of_polar = dict.fromkeys(("egd (a)", "egd (c)"), 1e-3)
+    loose = {
+        **in_bfloat16,
+        **by_signs,
+        **of_polar,
+        "rmsprop": 1e-3,
+        "adam": 1e-3,
+        "adamw": 1e-3,
+        "radam": 1e-3,
+        "adam, polar": 5e-2,
+    }
     for one, other in zip(after[Captured], after[Eager], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=loose.get(kind, 1e-3 if "polar" in kind else 2e-4))
+
+
+@pytest.mark.parametrize("shape", [(16, 14), (14, 16), (4, 3, 3, 3), (97, 512)])
+def test_muon_of_a_batch_is_torchs_for_every_seed(shape: tuple[int, ...]) -> None:
+    """To the roundings of its fifteen products to the eight bits of bfloat16."""
+    draw = torch.Generator().manual_seed(0)
+    start, grad = (torch.randn(8, *shape, generator=draw).cuda() for _ in range(2))
+    settings = {"lr": 1.0, "weight_decay": 0.0, "momentum": 0.9, "nesterov": True}
+    stack = start.clone().requires_grad_()
+    stack.grad = grad.clone()
+    Muon([stack], **settings).step()
+    for index in range(8):
+        alone = start[index].flatten(1).clone().requires_grad_()
+        alone.grad = grad[index].flatten(1).clone()
+        torch.optim.Muon([alone], **settings).step()
+        step = alone.detach() - start[index].flatten(1)
+        assert (stack.detach()[index].flatten(1) - alone.detach()).norm() < 15 * 2**-9 * step.norm()
 
 
 def test_what_synchronises_is_not_captured() -> None:

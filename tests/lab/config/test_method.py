@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from egalitarian.lab.config import catalog
-from egalitarian.lab.config.method import Method, Optim
+from egalitarian.lab.config.method import Method, Optim, TransformSettings
 from egalitarian.lab.config.schema import SpecError, everything, meaning, read
 
 FORM = re.compile(r"\S.* must .+, got .+; \S.*")
@@ -48,6 +48,16 @@ BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
         "decay must be 'decoupled' with lion, got 'after'",
     ),
     "momentum of lion": ({"optim": {"optimizer": "lion", "momentum": 0.9}}, "momentum must be 0 for lion, got 0.9"),
+    "a filter on all parameters and two optimizers": (
+        {
+            "optim": {"optimizer": "adamw"},
+            "hidden": {"optimizer": "sgd"},
+            "transform": [{"name": "momentum"}, {"name": "polar"}],
+        },
+        "hidden.optimizer must be 'adamw' with a filter on all parameters (momentum, grokfast), got 'sgd'; use one "
+        "optimizer, or set the filter's on = 'targets'",
+    ),
+    "rows clipped to nothing": ({"clip": 0.0}, "clip must be > 0 and <= 1e+30, got 0"),
     "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
     "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),
     "three betas": ({"optim": {"betas": [0.9, 0.9, 0.9]}}, "betas must be two numbers, got [0.9, 0.9, 0.9]"),
@@ -106,3 +116,28 @@ def test_a_file_that_says_nothing_of_betas_has_each_optimizers_own() -> None:
     method = catalog.load("addition-97", changes, ["sgd"]).method("sgd")
     assert method.hidden is not None
     assert (method.optim.betas, method.hidden.betas) == ((0.9, 0.999), (0.9, 0.99))
+
+
+# the range of a filter, and clipping
+
+
+def test_a_filter_is_on_all_parameters_unless_it_is_said_and_only_then_in_the_id() -> None:
+    for name, settings in (("momentum", {}), ("grokfast-ema", {"alpha": 0.9, "lamb": 1.0})):
+        links = [{"name": name, **settings}, {"name": name, **settings, "on": "all"}]
+        plain, said = (read(TransformSettings, link) for link in links)
+        assert plain == said
+        assert meaning(plain).get("on") is None
+        assert meaning(read(TransformSettings, {**links[0], "on": "targets"}))["on"] == "targets"
+
+
+def test_two_optimizers_may_have_a_filter_on_the_targets() -> None:
+    chain = [{"name": "momentum", "on": "targets"}, {"name": "polar"}]
+    table = {"title": "t", "epochs": 1, "optim": {"optimizer": "adamw"}, "hidden": {"optimizer": "sgd"}}
+    assert read(Method, {**table, "transform": chain, "decay": "decoupled"}).hidden == Optim()
+
+
+def test_clipping_is_set_in_every_chosen_method_and_is_another_run() -> None:
+    plain, clipped = (catalog.load("addition-97", changes, ["sgd"]).method("sgd") for changes in ([], ["clip=2"]))
+    assert (plain.clip, clipped.clip) == (None, 2.0)
+    assert "clip" not in meaning(plain)
+    assert meaning(clipped)["clip"] == 2.0

@@ -25,3 +25,11 @@ def test_show_of_some_methods_shows_no_other(command) -> None:
     code, _, err = command("show", "addition-97", "-m", "edg")
     assert code == 2
     assert "did you mean 'egd'" in err
+
+
+def test_show_says_what_is_clipped_and_whose_gradients_are_filtered(command) -> None:
+    assert not re.search(r"^ *clip ", command("show", "addition-97", "-m", "egd")[1], re.MULTILINE)
+    chain = 'transform=[{name="momentum",beta=0.9,on="targets"},{name="polar"}]'
+    out = command("show", "addition-97", "-m", "egd", "--set", "clip=2", "--set", chain)[1]
+    assert re.search(r"^ *clip +2\*", out, re.MULTILINE)
+    assert "on targets" in out

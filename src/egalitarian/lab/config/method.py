@@ -100,7 +100,15 @@ class NaturalSettings(TransformSettings, kind="natural"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentumSettings(TransformSettings, kind="momentum"):
+class FilterSettings(TransformSettings):
+    """A filter over time of every gradient that it acts on."""
+
+    on: Literal["all", "targets"] = setting("all")
+    """Whose gradients: those of all parameters, or of the targets alone, so that the others take plain steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentumSettings(FilterSettings, kind="momentum"):
     """A running mean before the next transform: followed by `polar`, Muon's order with an exact factor."""
 
     beta: float = setting(0.95, least=0, below=1)
@@ -108,7 +116,7 @@ class MomentumSettings(TransformSettings, kind="momentum"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrokfastEMASettings(TransformSettings, kind="grokfast-ema"):
+class GrokfastEMASettings(FilterSettings, kind="grokfast-ema"):
     """Adds lamb times the running mean."""
 
     alpha: float = setting(least=0, below=1)
@@ -116,7 +124,7 @@ class GrokfastEMASettings(TransformSettings, kind="grokfast-ema"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GrokfastMASettings(TransformSettings, kind="grokfast-ma"):
+class GrokfastMASettings(FilterSettings, kind="grokfast-ma"):
     """Adds lamb times the mean of the last gradients."""
 
     window: int = setting(least=1)
@@ -126,10 +134,6 @@ class GrokfastMASettings(TransformSettings, kind="grokfast-ma"):
 def auto_tier(device: str, precision: str) -> Tier:
     """The tier that `auto` means on a type of device, in float32 or float64."""
     return "fast" if device == "cuda" and precision == "float32" else "exact"
-
-
-ON_ALL_PARAMETERS = (MomentumSettings, GrokfastEMASettings, GrokfastMASettings)
-"""Transforms of every parameter, not of the target matrices alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +149,17 @@ class Method(Settings):
     """For the parameters of one module, where they differ again; by the module's name, as in `groups.output.lr`."""
     transform: tuple[TransformSettings, ...] = ()
     targets: tuple[str, ...] = ("hidden.weight",)
-    """The matrices that are equalised: names or patterns."""
+    """The matrices that are transformed, clipped, and have the settings of `hidden`: names or patterns."""
     decay: Literal["before", "after", "decoupled"] = "before"
     """Where weight decay enters: before the transforms, in the gradient; after them, by the optimizer; or decoupled,
     shrinking the weights by lr * weight_decay."""
+    clip: float | None = setting(None, above=0, most=LARGEST)
+    """The largest l2 norm of a row of a target, one output unit's weights: longer ones are scaled down to it after every
+    step (Clip to Grok, Volchkov and Rivlin 2026); None: no row is."""
     until: float | None = setting(None, above=0, below=1)
     """Test accuracy past which the transforms are off, as in the authors' code; None: never."""
     decayed: Literal["matrices", "all"] = "matrices"
-    """Which parameters weight decay acts on: weight matrices only, or biases, norms and embeddings as well."""
+    """Which parameters weight decay acts on: matrices only, embeddings among them, or biases and norms as well."""
     epochs: int = setting(least=1, meaning=False)
     """The budget of a seed that does not pass the threshold."""
     by_default: bool = setting(True, meaning=False)
@@ -199,10 +206,11 @@ class Method(Settings):
             raise SpecError(
                 "transform must be empty with muon on the hidden matrix, got some; remove them: Muon equalises by itself"
             )
-        if hidden.optimizer != self.optim.optimizer and any(isinstance(link, ON_ALL_PARAMETERS) for link in self.transform):
+        on_all = any(isinstance(link, FilterSettings) and link.on == "all" for link in self.transform)
+        if hidden.optimizer != self.optim.optimizer and on_all:
             raise SpecError(
-                f"hidden.optimizer must be {self.optim.optimizer!r} with a transform of every parameter (momentum, "
-                f"grokfast), got {hidden.optimizer!r}; use one optimizer, or transforms of the targets alone"
+                f"hidden.optimizer must be {self.optim.optimizer!r} with a filter on all parameters (momentum, grokfast), "
+                f"got {hidden.optimizer!r}; use one optimizer, or set the filter's on = 'targets'"
             )
         for name, own in self.groups.items():
             if own.optimizer not in (self.optim.optimizer, hidden.optimizer):

@@ -18,12 +18,12 @@ from egalitarian.lab.console.tables import put, table
 PARTS = ("task", "model", "training", "measure")
 CLAIMED = ("epochs", "steps", "seconds", "ms_per_epoch", "ms_per_step", "final_accuracy", "mean_train_accuracy")
 ALWAYS = ("optimizer", "lr", "weight_decay")
-"""Settings of an optimizer that are listed even at torch's default."""
+"""Settings of an optimizer that are listed even at their defaults."""
 NONE = "-"
 """The text of an empty cell."""
 CHANGED = "changed with --set"
 """The source of a setting that a user changed on the command line."""
-ROWS = ("transform", "targets", "optim", "hidden", "groups", "decay", "decayed", "until", "epochs")
+ROWS = ("transform", "targets", "optim", "hidden", "groups", "decay", "decayed", "clip", "until", "epochs")
 """Parts of a method, in the order of the table."""
 Cells = dict[str, str]
 """The texts of one column, by row."""
@@ -132,6 +132,8 @@ def _settings(method: Method) -> Iterator[tuple[str, str]]:
         under = everything(method.hidden)
     for module, own in method.groups.items():
         yield from _options(f"groups.{module}", own, under)
+    if method.clip is not None:
+        yield "clip", format_value(method.clip)
     for key in ("decay", "decayed", "until", "epochs"):
         value = getattr(method, key)
         yield key, NONE if value is None else format_value(value)

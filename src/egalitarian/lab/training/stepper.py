@@ -15,7 +15,7 @@ from torch import Tensor
 import egalitarian as eg
 from egalitarian.lab import config
 from egalitarian.lab.config import Method, Optim, SpecError, TransformSettings
-from egalitarian.lab.training.optimizers import SeedState, build_optimizers
+from egalitarian.lab.training.optimizers import SeedState, build_optimizers, clip_rows
 
 TRANSFORMS = {
     config.PolarSettings: eg.Polar,
@@ -29,7 +29,7 @@ TRANSFORMS = {
 
 
 class Stepper:
-    """Changes the weights by one method: decay before the transforms, transforms, optimizers."""
+    """Changes the weights by one method: decay before the transforms, transforms, optimizers, clipping."""
 
     def __init__(self, method: Method, parameters: Mapping[str, Tensor], warmup: int = 0) -> None:
         self._parameters, self._method = parameters, method
@@ -83,6 +83,8 @@ class Stepper:
         with self.sketches.kept():
             for optimizer in self._optimizers:
                 optimizer.step()
+        if self._method.clip is not None:
+            clip_rows([entry.parameter for entry in self._plan.taken], self._method.clip)
         self.count += 1
 
     @property
@@ -122,13 +124,20 @@ class Stepper:
     def _attach(self, method: Method) -> eg.Attachment:
         target = self._plan.taken[0].parameter
         tier = config.auto_tier(target.device.type, str(target.dtype).removeprefix("torch."))
-        chain = [TRANSFORMS[type(link)](**_fields(link)) for link in method.with_tier(tier).transform]
+        chain = [self._transform(link) for link in method.with_tier(tier).transform]
         until = None if method.until is None else eg.Until(method.until)
         targets = {entry.name for entry in self._plan.taken}
         owners = [each for each in self._optimizers if targets <= {*each.names}]
         if not owners:
             raise SpecError(f"targets must share an optimizer, got {sorted(targets)} in two; remove it from groups")
         return eg.attach(owners[0].optimizer, self._plan, chain, until=until)
+
+    def _transform(self, link: TransformSettings) -> Any:
+        """The library's transform. A filter on the targets alone gets the plan."""
+        options = {item.name: getattr(link, item.name) for item in fields(link)}
+        if options.pop("on", "all") == "targets":
+            options["plan"] = self._plan
+        return TRANSFORMS[type(link)](**options)
 
     @property
     def _seeds(self) -> int:
@@ -180,10 +189,6 @@ def _own(method: Method, parameters: Mapping[str, Tensor]) -> dict[str, Optim]:
             raise SpecError(f"groups must name modules of the model, got {module!r}; it has {modules}")
         found |= dict.fromkeys(names, optim)
     return found
-
-
-def _fields(settings: TransformSettings) -> dict[str, Any]:
-    return {item.name: getattr(settings, item.name) for item in fields(settings)}
 
 
 def _below(state: Mapping[str, Tensor], prefix: str) -> SeedState:

@@ -11,10 +11,11 @@ import pytest
 from report_records import write_gains, write_run
 
 from egalitarian.lab.analysis import Gathered, check, gather
-from egalitarian.lab.config import Contents
+from egalitarian.lab.config import Contents, Method, MomentumSettings, Optim, PolarSettings
 from egalitarian.lab.report import Table, markdown, to_csv
 from egalitarian.lab.report.render import latex
 from egalitarian.lab.report.tables import build_table
+from egalitarian.lab.report.tables.overview import _method_settings
 from egalitarian.lab.report.write import contents_for
 from egalitarian.lab.runs import Store
 
@@ -136,6 +137,12 @@ def test_methods_that_share_settings_share_a_row(contents: Contents, gathered: G
     assert row(found, "not in the paper, ours", "grokfast-ema")[1] == "addition, multiplication, parity"
     assert row(found, "not in the paper, ours", "sgd-lr5")[1:4] == ("addition, multiplication", "5", "0.001")
     assert row(found, "not in the paper, ours", "egd-after")[3] == "the task's; 0.03"
+
+
+def test_settings_of_a_method_say_what_is_clipped_and_whose_gradients_are_filtered() -> None:
+    chain = (MomentumSettings(beta=0.9, on="targets"), PolarSettings())
+    method = Method(title="", epochs=1, optim=Optim(), transform=chain, clip=2.0)
+    assert _method_settings(method, Optim())[3] == "momentum on targets beta 0.9, then polar, then rows clipped to 2"
 
 
 def test_every_table_renders_with_as_many_cells_as_columns(contents: Contents, gathered: Gathered) -> None:

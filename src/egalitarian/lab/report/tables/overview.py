@@ -162,6 +162,8 @@ def _method_settings(method: Method, task: Optim) -> tuple[str, str, str, str, s
     steps = [_transform(transform) for transform in method.transform]
     if hidden.optimizer != "sgd":
         steps.append(_optimizer(hidden))
+    if method.clip is not None:
+        steps.append(f"rows clipped to {method.clip:g}")
     return (
         _both(method.optim.lr, hidden.lr, task.lr),
         _both(method.optim.weight_decay, hidden.weight_decay, task.weight_decay),
@@ -178,8 +180,10 @@ def _both(everywhere: float, hidden: float, task: float) -> str:
 
 def _transform(transform: TransformSettings) -> str:
     settings = meaning(transform)
+    name = settings.pop("name")
     settings.pop("precision", None)  # of the computation, not of the method
-    return " ".join([settings.pop("name"), *(f"{key} {value:g}" for key, value in settings.items())])
+    texts = [f"{key} {value if isinstance(value, str) else f'{value:g}'}" for key, value in settings.items()]
+    return " ".join([name, *texts])
 
 
 def _optimizer(optim: Optim) -> str:

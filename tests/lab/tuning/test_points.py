@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small import CIFAR, MNIST, TRANSFORMER
 
-from egalitarian.lab.config import Run, SpecError, load
+from egalitarian.lab.config import Method, Optim, Run, SpecError, load
 from egalitarian.lab.runs import Outcome, Reads, try_step
 from egalitarian.lab.tuning.plan import load_plan
 from egalitarian.lab.tuning.points import Grid, Known, Point, Position, SeedResult, grid_value
@@ -62,6 +62,24 @@ def test_a_position_changes_two_settings_and_those_that_keep_their_ratio(name: s
         assert (searched.training.readings, fresh.training.readings) == (each.readings, each.fresh_readings)
         assert searched.method(method).epochs == each.budget * each.readings
         assert here.epochs == each.budget * each.fresh_readings
+
+
+def test_a_method_is_the_same_in_every_family_but_for_its_matrices() -> None:
+    """Nothing of an experiment's own `[optim]` is left in it, but betas of optimizers that have none."""
+
+    def own(optim: Optim | None) -> Optim | None:
+        return optim if optim is None or optim.optimizer not in ("sgd", "muon") else optim.replace(betas=(0.9, 0.999))
+
+    def plain(method: Method) -> Method:
+        optims = {"optim": own(method.optim), "hidden": own(method.hidden)}
+        return method.replace(targets=("all",), epochs=1, **optims)
+
+    for method in PLAN["addition"].methods:
+        found = [
+            plain(grid.experiment(Position(0, 0), validation=True).method(method))
+            for grid in (Grid(each.replace(lr_factor=4.0, decay_factor=10.0), method) for each in PLAN.values())
+        ]
+        assert found == found[:1] * len(found)
 
 
 def test_no_decay_is_none_for_every_setting_that_follows_it() -> None:

@@ -110,8 +110,8 @@ def test_readings_are_those_of_the_search_and_of_the_fresh_seeds(tmp_path: Path,
     never = (*CHANGES, "measure.threshold=1")
     found = tuned(tmp_path, family.replace(budget=2, readings=2, fresh_readings=4), ["sgd"], changes=never)
     (entry,) = found["methods"].values()
-    assert {seed["epochs"] for point in entry["points"] for seed in point["seeds"]} == {4}
-    assert {seed["epochs"] for seed in entry["fresh"]["parity-2"]} == {8}
+    assert max(seed["epochs"] for point in entry["points"] for seed in point["seeds"]) == 4
+    assert max(seed["epochs"] for seed in entry["fresh"]["parity-2"]) == 8
     (row,) = rows(found, "parity-2")
     assert row.fresh == "> 2 (> 2 to > 2)"
 

@@ -54,7 +54,7 @@ class Plain:
 
     def epoch(self, number: int, step: Any, decay: float = 0.0) -> None:
         W1, b1, W2 = self.weights.values()
-        for inputs, labels in self._alone.epoch(number):
+        for inputs, labels, _ in self._alone.epoch(number):
             x = nn.functional.one_hot(inputs[0], W1.shape[1]).sum(1).to(W1.dtype)
             loss = nn.functional.cross_entropy(nn.functional.relu(x @ W1.mT + b1) @ W2.mT, labels[0])
             for weight in self.weights.values():

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from egalitarian.lab.config import renamed
-from egalitarian.lab.config.method import Method, auto_tier
+from egalitarian.lab.config.method import ON_ALL_PARAMETERS, Method, auto_tier
 from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, setting
 
 VERSION = 2
@@ -66,6 +66,9 @@ class Training(Settings):
     accuracy: Literal["after", "during"] = setting("after")
     """When training loss and accuracy are read. After: of all points, at the end of an epoch. During: of every batch before
     its step, as training programs print them."""
+
+    reset: bool = setting(False)
+    """Whether the optimizers' state starts again from nothing where the training labels change."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +164,12 @@ class Experiment(Settings):
             raise SpecError(
                 "methods must hold at least one, got none; add [methods.sgd], or extend an experiment that has some"
             )
+        for name, method in self.methods.items():
+            if self.training.reset and any(isinstance(link, ON_ALL_PARAMETERS) for link in method.transform):
+                raise SpecError(
+                    f"training.reset must be false where a transform keeps a memory, got true for {name}; choose other "
+                    f"methods, or momentum of the optimizer"
+                )
 
     @property
     def heading(self) -> str:

@@ -42,6 +42,15 @@ class Model(ModelSettings):
         outputs: Tensor = vmap(self.one)(parameters, inputs)
         return outputs
 
+    def masks(self, points: int, draw: torch.Generator) -> Tensor | None:
+        """Dropout masks for so many points, (points, ...) on the CPU, False where a value is dropped; None without dropout.
+        Every pass over the data draws them for each seed."""
+        return None
+
+    def forward_masked(self, parameters: Parameters, inputs: Tensor, masks: Tensor) -> Tensor:
+        """The outputs in training, with dropout; `masks` are (seeds, points, ...)."""
+        raise NotImplementedError
+
 
 def refuse_sequences(model: Model, task: Task) -> None:
     """An error for a model that would lose the order of tokens."""

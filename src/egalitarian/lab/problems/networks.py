@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,51 +27,125 @@ EXPANSION = 4
 
 @dataclass(frozen=True, kw_only=True)
 class CNN(Model, kind="cnn"):
-    """3 x 3 convolutions, each with ReLU and 2 x 2 max pooling, then W2 relu(W1 x + b1) + b2; initialised as in torch."""
+    """Blocks of 3 x 3 convolutions with ReLU, each with 2 x 2 max pooling at its end, then hidden layers with ReLU, then a
+    linear one; initialised as in torch."""
 
     channels: tuple[int, ...] = setting(least=1)
     """Output channels of the convolutions."""
+    block: int = setting(1, least=1)
+    """Convolutions in a block."""
+    dropout: float = setting(0.0, least=0, below=1)
+    """The share of channels that are set to 0 at the end of a block in training, as by `nn.Dropout2d`."""
     width: int = setting(least=1)
-    """Width of the hidden layer."""
+    """Width of the hidden layers."""
+    depth: int = setting(1, least=1)
+    """Number of hidden layers."""
+    hidden: Literal["torch", "orthogonal"] = setting("torch")
+    """Start of the hidden layers: as in torch, or orthogonal times the root of 2, with biases 0."""
+    filters: Literal["together", "apart"] = setting("together")
+    """Together: a convolution's weight is one parameter, and so one matrix of out x (in * 9). Apart: it is a parameter for
+    every output channel, and so as many matrices of in x 9. The network is the same."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.channels) % self.block:
+            raise SpecError(f"block must divide the {len(self.channels)} convolutions, got {self.block}; change channels")
 
     def start(self, task: Task, seed: int) -> dict[str, Tensor]:
         channels, pixels = self._below(task)
         draw = stream(seed, "init")
         start: dict[str, Tensor] = {}
         for index, above in enumerate(self.channels):
-            start |= torch_layer(f"conv.{index}", (above, channels, KERNEL, KERNEL), draw)
+            layer = torch_layer(f"conv.{index}", (above, channels, KERNEL, KERNEL), draw)
+            if self.filters == "apart":
+                whole = layer.pop(f"conv.{index}.weight")
+                start |= dict(zip(self._filters(index), whole.unbind(), strict=True))
+            start |= layer
             channels = above
-        start |= torch_layer("hidden", (self.width, channels * pixels), draw)
+        features = channels * pixels
+        for name in self._hidden:
+            start |= self._start_hidden(name, (self.width, features), draw)
+            features = self.width
         return start | torch_layer("output", (task.outputs, self.width), draw)
 
-    def one(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        for layer in self._convolutions:
-            values = F.conv2d(inputs, parameters[f"{layer}.weight"], parameters[f"{layer}.bias"], padding=KERNEL // 2)
-            inputs = F.max_pool2d(F.relu(values), 2)
-        hidden = F.relu(F.linear(inputs.flatten(1), parameters["hidden.weight"], parameters["hidden.bias"]))
-        return F.linear(hidden, parameters["output.weight"], parameters["output.bias"])
+    def _start_hidden(self, name: str, shape: tuple[int, int], draw: torch.Generator) -> dict[str, Tensor]:
+        if self.hidden == "torch":
+            return torch_layer(name, shape, draw)
+        weight = torch.nn.init.orthogonal_(torch.empty(shape), math.sqrt(2), generator=draw)
+        return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(shape[0])}
+
+    def one(self, parameters: Parameters, inputs: Tensor, masks: Tensor | None = None) -> Tensor:
+        for index in range(len(self.channels)):
+            weight, bias = self._weight(parameters, index), parameters[f"conv.{index}.bias"]
+            inputs = F.relu(F.conv2d(inputs, weight, bias, padding=KERNEL // 2))
+            if self._ends_block(index):
+                inputs = F.max_pool2d(inputs, 2)
+                inputs = inputs if masks is None else inputs * self._scaled(masks, index, inputs.dtype)
+        values = inputs.flatten(1)
+        for name in self._hidden:
+            values = F.relu(F.linear(values, parameters[f"{name}.weight"], parameters[f"{name}.bias"]))
+        return F.linear(values, parameters["output.weight"], parameters["output.bias"])
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return self._outputs(parameters, inputs, None)
+
+    def masks(self, points: int, draw: torch.Generator) -> Tensor | None:
+        """Of all blocks, one after the other: (points, channels)."""
+        if not self.dropout:
+            return None
+        return torch.rand(points, sum(self.channels[self.block - 1 :: self.block]), generator=draw) >= self.dropout
+
+    def forward_masked(self, parameters: Parameters, inputs: Tensor, masks: Tensor) -> Tensor:
+        return self._outputs(parameters, inputs, masks)
+
+    def _outputs(self, parameters: Parameters, inputs: Tensor, masks: Tensor | None) -> Tensor:
         """Convolutions network by network, in channels-last order; grouped convolutions are slower."""
         images = list(channels_last(inputs))
-        for layer in self._convolutions:
-            weights = channels_last(parameters[f"{layer}.weight"])
-            biases = parameters[f"{layer}.bias"].unbind()
+        for index in range(len(self.channels)):
+            weights = channels_last(self._weight(parameters, index))
+            biases = parameters[f"conv.{index}.bias"].unbind()
             both = zip(images, weights, biases, strict=True)
+            if not self._ends_block(index):
+                images = [F.relu(F.conv2d(own, weight, bias, padding=KERNEL // 2)) for own, weight, bias in both]
+                continue
             images = [pooled(F.conv2d(own, weight, padding=KERNEL // 2), bias) for own, weight, bias in both]
+            if masks is not None:
+                scaled = self._scaled(masks, index, inputs.dtype)
+                images = [own * kept for own, kept in zip(images, scaled, strict=True)]
         values = torch.stack([own.flatten(1) for own in images])
-        return linear("output", parameters, linear("hidden", parameters, values).relu_())
+        for name in self._hidden:
+            values = linear(name, parameters, values).relu_()
+        return linear("output", parameters, values)
+
+    def _ends_block(self, index: int) -> bool:
+        return (index + 1) % self.block == 0
+
+    def _scaled(self, masks: Tensor, index: int, dtype: torch.dtype) -> Tensor:
+        """What the images after a block are multiplied by, (..., points, channels, 1, 1)."""
+        before = sum(self.channels[self.block - 1 : index : self.block])
+        own = masks.narrow(-1, before, self.channels[index])
+        return own.to(dtype).div(1 - self.dropout)[..., None, None]
+
+    def _weight(self, parameters: Parameters, index: int) -> Tensor:
+        """Of a convolution, (..., out, in, 3, 3)."""
+        if self.filters == "apart":
+            return torch.stack([parameters[name] for name in self._filters(index)], -4)
+        return parameters[f"conv.{index}.weight"]
+
+    def _filters(self, index: int) -> list[str]:
+        return [f"conv.{index}.{channel}.weight" for channel in range(self.channels[index])]
 
     @property
-    def _convolutions(self) -> list[str]:
-        return [f"conv.{index}" for index in range(len(self.channels))]
+    def _hidden(self) -> list[str]:
+        return ["hidden", *(f"hidden.{index}" for index in range(1, self.depth))]
 
     def _below(self, task: Task) -> tuple[int, int]:
         """The image's channels, and the pixels left after the convolutions."""
         if not task.image:
             raise SpecError(f"task must be of images for model 'cnn', got {task.kind!r}; use 'cifar-10', or model 'layers'")
         channels, height, width = task.image
-        left = (height >> len(self.channels)) * (width >> len(self.channels))
+        blocks = len(self.channels) // self.block
+        left = (height >> blocks) * (width >> blocks)
         if not left:
             raise SpecError(
                 f"channels must leave at least a pixel of {height} x {width}, got {len(self.channels)}; take some out"

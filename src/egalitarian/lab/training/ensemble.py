@@ -20,6 +20,24 @@ AT_ONCE = {"cpu": 2}
 """Seeds whose networks are computed in one call, by device; elsewhere all of them."""
 
 
+class Minibatch(NamedTuple):
+    """What one step learns from: inputs and labels, (seeds, points, ...) each, and dropout masks if the model has some."""
+
+    inputs: Tensor
+    labels: Tensor
+    masks: Tensor | None = None
+
+
+class Turn(NamedTuple):
+    """What is drawn for one epoch, or for several that share a pass over the data."""
+
+    number: int
+    batches: list[Tensor]
+    """The points of each batch, (seeds, batch), as indices into the stacked data."""
+    masks: Tensor | None
+    """The dropout masks of each point, (seeds, points, ...), on the CPU."""
+
+
 class Part(NamedTuple):
     """Some of the seeds: their parameters, as leaves that view the stack, and views of the stack's gradients."""
 
@@ -58,7 +76,15 @@ class Ensemble:
         starts = [self._model.start(experiment.task, seed) for seed in seeds]
         self.start = {name: self._stack([start[name] for start in starts]) for name in starts[0]}
         self.parameters = {name: tensor.clone().requires_grad_() for name, tensor in self.start.items()}
-        self._turn: tuple[int, list[Tensor]] = (-1, [])
+        self._turn = Turn(-1, [], None)
+        self._masked = 0
+        """The pass whose dropout masks lie where `take` reads them."""
+        masks = self._draw_masks(self._masked)
+        if masks is not None and self._training.passes > 1:
+            raise SpecError(
+                f"training.passes must be 1 with dropout, got {self._training.passes}; a point has one mask in an epoch"
+            )
+        self._masks = None if masks is None else masks.to(device)
         self.loss = LOSSES[experiment.training.loss]
         self._during = torch.zeros(3, len(seeds), dtype=torch.float64, device=device)
 
@@ -84,10 +110,10 @@ class Ensemble:
         """Outputs, (seeds, points, outputs)."""
         return self._model.forward(self.parameters, inputs)
 
-    def backward(self, batch: Split) -> None:
+    def backward(self, batch: Minibatch) -> None:
         """Fills every parameter's gradient with that of each network's mean loss on its own batch."""
         for part in self._parts:
-            outputs = self._model.forward(part.parameters, batch.inputs[part.seeds])
+            outputs = self._outputs(part, batch)
             labels = batch.labels[part.seeds]
             loss = self.loss(outputs, labels)
             grads = torch.autograd.grad(loss.sum(), list(part.parameters.values()))
@@ -98,6 +124,12 @@ class Ensemble:
                 self._during[:, part.seeds] += torch.stack(
                     [points * loss.detach(), is_correct(outputs, labels).sum(1), points]
                 )
+
+    def _outputs(self, part: Part, batch: Minibatch) -> Tensor:
+        inputs = batch.inputs[part.seeds]
+        if batch.masks is None:
+            return self._model.forward(part.parameters, inputs)
+        return self._model.forward_masked(part.parameters, inputs, batch.masks[part.seeds])
 
     def learnt(self) -> tuple[Tensor, Tensor]:
         """Training loss and accuracy, (seeds,) each: on all points now, or on this epoch's batches so far."""
@@ -115,9 +147,10 @@ class Ensemble:
         return [Part.of(self.parameters, slice(start, start + size)) for start in range(0, len(self.seeds), size)]
 
     def begin(self, number: int) -> None:
-        """Before an epoch: resets the counts, and changes the training labels in place if the task does so."""
+        """Before an epoch: resets the counts, and changes dropout masks, and labels if the task does so, in place."""
         if self._training.accuracy == "during":
             self._during.zero_()
+        self._mask(number)
         era = self._task.era(number // self._training.readings)
         if era != self._era:
             both = zip(self._labels, self.seeds, strict=True)
@@ -125,16 +158,26 @@ class Ensemble:
             self.train.labels.copy_(labels)
             self._era = era
 
-    def epoch(self, number: int) -> list[Split]:
+    def resets(self, number: int) -> bool:
+        """Whether the optimizers' state starts again before this epoch, since it is the first with other labels."""
+        pass_, part = divmod(number, self._training.readings)
+        is_later = pass_ > 0 and part == 0
+        return self._training.reset and is_later and self._task.era(pass_) != self._task.era(pass_ - 1)
+
+    def epoch(self, number: int) -> list[Minibatch]:
         """The batches of one epoch. The order of a seed's points depends on the seed and the epoch alone."""
+        self._mask(number)
         return [self.take(chosen) for chosen in self.choices(number)]
 
     def choices(self, number: int) -> list[Tensor]:
         """The points of each batch of an epoch, (seeds, batch) each, as indices into the stacked data."""
         turn, part = divmod(number, self._training.readings)
-        if turn != self._turn[0]:
-            self._turn = turn, self._batches_of(turn)
-        return self._turn[1][part * self.steps : (part + 1) * self.steps]
+        return self._drawn(turn).batches[part * self.steps : (part + 1) * self.steps]
+
+    def _drawn(self, turn: int) -> Turn:
+        if turn != self._turn.number:
+            self._turn = Turn(turn, self._batches_of(turn), self._draw_masks(turn))
+        return self._turn
 
     def _batches_of(self, turn: int) -> list[Tensor]:
         """The points of each batch of some passes: those of one epoch, or the one pass of several epochs."""
@@ -146,8 +189,23 @@ class Ensemble:
     def _order(self, seed: int, turn: int) -> Tensor:
         return torch.randperm(self.points, generator=stream(seed, "batches", turn))
 
-    def take(self, chosen: Tensor) -> Split:
-        """The points at these indices."""
+    def _mask(self, number: int) -> None:
+        """Puts an epoch's dropout masks where `take` reads them, a captured one too."""
+        turn = number // self._training.readings
+        if self._masks is not None and turn != self._masked:
+            masks = self._drawn(turn).masks
+            assert masks is not None
+            self._masks.copy_(masks)
+            self._masked = turn
+
+    def _draw_masks(self, turn: int) -> Tensor | None:
+        """Those of one pass; a seed's depend on the seed and the pass alone."""
+        drawn = [self._model.masks(self.points, stream(seed, "dropout", turn)) for seed in self.seeds]
+        found = [masks for masks in drawn if masks is not None]
+        return torch.stack(found) if found else None
+
+    def take(self, chosen: Tensor) -> Minibatch:
+        """The points at these indices, with the dropout masks of the epoch that has begun."""
         flat = chosen.flatten()
         inputs = self.train.inputs
         if inputs.stride(0):
@@ -155,7 +213,10 @@ class Ensemble:
         else:  # all seeds share one set of points
             taken = inputs[0].index_select(0, (chosen - self._offsets).flatten())
         labels = self.train.labels.flatten(0, 1).index_select(0, flat)
-        return Split(taken.reshape(*chosen.shape, *inputs.shape[2:]), labels.reshape(chosen.shape))
+        masks = self._masks
+        if masks is not None:
+            masks = masks.flatten(0, 1).index_select(0, flat).reshape(*chosen.shape, *masks.shape[2:])
+        return Minibatch(taken.reshape(*chosen.shape, *inputs.shape[2:]), labels.reshape(chosen.shape), masks)
 
     @cached_property
     def _offsets(self) -> Tensor:

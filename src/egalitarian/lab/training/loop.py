@@ -144,6 +144,8 @@ def train(
     for epoch in itertools.count(first):
         clock = Clock(ensemble.device, splits=meter.splits_time)
         ensemble.begin(epoch)
+        if ensemble.resets(epoch):
+            stepper.reset()
         for index, chosen in enumerate(choices):
             steps.gradients(chosen)
             if index == 0 and meter.wants_gradient(epoch):

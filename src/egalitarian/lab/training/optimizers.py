@@ -145,6 +145,13 @@ class Stacked:
     def step(self) -> None:
         self.optimizer.step()
 
+    def reset(self) -> None:
+        """The state of before the first step, which is zero for each of `OPTIMIZERS`, in the same tensors."""
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+
     @property
     def groups(self) -> list[dict[str, Any]]:
         return self.optimizer.param_groups

@@ -103,6 +103,11 @@ class Stepper:
             self._attachment.observe(accuracy)
             self.all_off = not any(self.active)
 
+    def reset(self) -> None:
+        """Starts the optimizers' state again from nothing, in place, where a captured step finds it."""
+        for optimizer in self._optimizers:
+            optimizer.reset()
+
     def states(self) -> list[SeedState]:
         """By seed: all that it needs to resume, parameters apart."""
         return [self._state(index) for index in range(self._seeds)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,8 +13,9 @@ import torch
 from egalitarian.lab import config
 from egalitarian.lab.config import Method, Optim, catalog
 from egalitarian.lab.console.cli import main
+from egalitarian.lab.problems import CNN, Data, Split, Task, stream
 from egalitarian.lab.runs import Stop, Store, sweep
-from egalitarian.lab.training import Captured, Eager, Ensemble, Stepper, why_eager
+from egalitarian.lab.training import Captured, Eager, Ensemble, Stepper, train, why_eager
 from egalitarian.lab.training.optimizers import Muon
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -179,6 +182,51 @@ def test_muon_of_a_batch_is_torchs_for_every_seed(shape: tuple[int, ...]) -> Non
         torch.optim.Muon([alone], **settings).step()
         step = alone.detach() - start[index].flatten(1)
         assert (stack.detach()[index].flatten(1) - alone.detach()).norm() < 15 * 2**-9 * step.norm()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise(Task, kind="noise-of-a-gpu-test"):
+    """Images of noise, whose labels are shuffled before epochs 3 and 6."""
+
+    image: ClassVar[tuple[int, ...]] = (3, 8, 8)
+    features = 3 * 8 * 8
+    outputs = 10
+
+    def build(self, seed: int) -> Data:
+        draw = stream(seed, "noise")
+        split = Split(torch.randn(40, *self.image, generator=draw), torch.randint(0, 10, (40,), generator=draw))
+        return Data(split, split)
+
+    def era(self, epoch: int) -> int:
+        return epoch // 3
+
+    def relabelled(self, labels: torch.Tensor, seed: int, era: int) -> torch.Tensor:
+        return labels[torch.randperm(40, generator=stream(seed, "shuffle", era))]
+
+
+@pytest.mark.parametrize("kind", ["momentum", "adam"])
+@pytest.mark.parametrize("filters", ["together", "apart"])
+def test_captured_steps_have_the_masks_of_their_epoch_and_reset_optimizers(kind: str, filters: str) -> None:
+    """Those of stale masks, or of an optimizer that goes on, would be far off."""
+    method = KINDS[kind].replace(targets=("conv.*.weight", "hidden.weight"))
+    base = catalog.load("cifar-castanyer")
+    model = CNN(channels=(8, 8, 8, 8), block=2, dropout=0.5, width=16, hidden="orthogonal", filters=filters)
+    training = base.training.replace(batch=16, reset=True)
+
+    def after(make_steps: type[Eager | Captured], model: CNN = model, reset: bool = True) -> torch.Tensor:
+        own = training.replace(reset=reset)
+        experiment = base.replace(task=Noise(), model=model, training=own, methods={kind: method})
+        ensemble = Ensemble(experiment, [3, 5], torch.device("cuda"))
+        stepper = Stepper(method, ensemble.parameters)
+        for epoch in train(ensemble, stepper, make_steps=make_steps):
+            if epoch.number == 7:
+                break
+        return torch.cat([value.detach().flatten() for value in ensemble.parameters.values()])
+
+    eager = after(Eager)
+    torch.testing.assert_close(after(Captured), eager, rtol=0, atol=1e-3)
+    assert (after(Eager, reset=False) - eager).abs().max() > 1e-2
+    assert (after(Eager, model.replace(dropout=0.0)) - eager).abs().max() > 1e-2
 
 
 def test_what_synchronises_is_not_captured() -> None:

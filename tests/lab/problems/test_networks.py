@@ -83,14 +83,16 @@ def sequential(task: Task, model: Layers) -> nn.Module:
 
 
 def convolutional(task: Task, model: CNN) -> nn.Module:
-    channels = (task.image[0], *model.channels)
-    convolutions = [
-        part for pair in pairwise(channels) for part in (nn.Conv2d(*pair, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-    ]
-    left = channels[-1] * math.prod(side >> len(model.channels) for side in task.image[1:])
-    return nn.Sequential(
-        *convolutions, nn.Flatten(), nn.Linear(left, model.width), nn.ReLU(), nn.Linear(model.width, task.outputs)
-    )
+    layers: list[nn.Module] = []
+    for index, pair in enumerate(pairwise((task.image[0], *model.channels)), 1):
+        layers += [nn.Conv2d(*pair, 3, padding=1), nn.ReLU()]
+        if index % model.block == 0:
+            layers += [nn.MaxPool2d(2), nn.Dropout2d(model.dropout)]
+    left = model.channels[-1] * math.prod(side >> len(model.channels) // model.block for side in task.image[1:])
+    for pair in pairwise((left, *[model.width] * model.depth)):
+        layers += [nn.Linear(*pair), nn.ReLU()]
+    split = next(index for index, layer in enumerate(layers) if isinstance(layer, nn.Linear))
+    return nn.Sequential(*layers[:split], nn.Flatten(), *layers[split:], nn.Linear(model.width, task.outputs))
 
 
 IN_TORCH = {
@@ -142,10 +144,11 @@ class Case(NamedTuple):
 FLAT = Parity(bits=6, secret_bits=2, train_size=4, test_size=4)
 SEQUENCE = ModularSequence(operation="*", modulus=7)
 PICTURES = Pictures()
-LAYERS, DEEP, CONVOLUTIONS = (
+LAYERS, DEEP, CONVOLUTIONS, BLOCKS = (
     Layers(widths=(5, 4)),
     Transformer(depth=2, width=12, heads=3),
     CNN(channels=(4, 6, 5), width=7),
+    CNN(channels=(4, 6, 5, 3), block=2, dropout=0.4, width=7, depth=3, hidden="orthogonal"),
 )
 ONE_BLOCK = Transformer(depth=1, width=8, heads=1)
 CASES = {
@@ -154,6 +157,7 @@ CASES = {
     "transformer": Case(DEEP, SEQUENCE, lambda: Decoder(9, 4, DEEP)),
     "transformer of one block": Case(ONE_BLOCK, SEQUENCE, lambda: Decoder(9, 4, ONE_BLOCK)),
     "cnn": Case(CONVOLUTIONS, PICTURES, lambda: convolutional(PICTURES, CONVOLUTIONS)),
+    "cnn of blocks": Case(BLOCKS, PICTURES, lambda: convolutional(PICTURES, BLOCKS)),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -179,7 +183,7 @@ def test_a_stack_is_what_each_network_gives(case: Case) -> None:
 def test_a_network_is_torchs_module(case: Case) -> None:
     parameters, inputs = case.parameters(), case.inputs()
     one = {name: stack.detach()[1].clone().requires_grad_() for name, stack in parameters.items()}
-    module, names = case.module().double(), case.names(one)
+    module, names = case.module().double().eval(), case.names(one)
     module.load_state_dict({names[name]: tensor.detach() for name, tensor in one.items()})
     outputs, expected = case.model.one(one, inputs[1]), module(inputs[1])
     assert_same(outputs, expected)
@@ -211,6 +215,93 @@ def test_computing_changes_no_input_and_no_parameter_and_repeats_bitwise(case: C
         again = gradients(case.model.forward(parameters, inputs), parameters)
         assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     assert all(torch.equal(one, other) for one, other in zip(before, (inputs, *parameters.values()), strict=True))
+
+
+class Recorded(nn.Module):
+    """A `Dropout2d` that keeps what it multiplied its images by."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self._share = share
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.factors = nn.functional.dropout2d(torch.ones_like(images), self._share)
+        return images * self.factors
+
+
+def test_in_training_blocks_end_with_torchs_dropout_of_channels() -> None:
+    case = CASES["cnn of blocks"]
+    parameters, inputs = case.parameters(), case.inputs()
+    one = {name: stack.detach()[1].clone().requires_grad_() for name, stack in parameters.items()}
+    module, names = case.module().double(), case.names(one)
+    module.load_state_dict({names[name]: tensor.detach() for name, tensor in one.items()})
+    for index, layer in enumerate(module):
+        if isinstance(layer, nn.Dropout2d):
+            module[index] = Recorded(layer.p)
+    torch.manual_seed(3)
+    expected = module(inputs[1])
+    masks = torch.cat([layer.factors[:, :, 0, 0] != 0 for layer in module if isinstance(layer, Recorded)], 1)
+    assert masks.shape == (POINTS, 6 + 3)
+    assert 0 < masks.sum() < masks.numel()
+    outputs = BLOCKS.one(one, inputs[1], masks)
+    assert_same(outputs, expected)
+    of_module = dict(module.named_parameters())
+    theirs = gradients(expected, {name: of_module[names[name]] for name in one})
+    for ours, its in zip(gradients(outputs, one), theirs, strict=True):
+        assert_same(ours, its)
+
+
+def test_a_stack_in_training_is_what_each_network_gives_with_its_masks() -> None:
+    case = CASES["cnn of blocks"]
+    parameters, inputs = case.parameters(), case.inputs()
+    drawn = [BLOCKS.masks(POINTS, stream(seed, "masks")) for seed in range(SEEDS)]
+    masks = torch.stack([each for each in drawn if each is not None])
+    fast, plain = BLOCKS.forward_masked(parameters, inputs, masks), torch.func.vmap(BLOCKS.one)(parameters, inputs, masks)
+    assert_same(fast, plain)
+    assert not torch.allclose(fast, BLOCKS.forward(parameters, inputs))
+    for one, other in zip(gradients(fast, parameters), gradients(plain, parameters), strict=True):
+        assert_same(one, other)
+
+
+def test_masks_keep_their_share_of_channels() -> None:
+    masks = BLOCKS.masks(20_000, stream(0, "masks"))
+    assert masks is not None
+    assert masks.shape == (20_000, 6 + 3)
+    error = math.sqrt(0.6 * 0.4 / 20_000)
+    assert torch.allclose(masks.double().mean(0), torch.tensor(0.6, dtype=torch.float64), rtol=0, atol=5 * error)
+    assert CONVOLUTIONS.masks(5, stream(0, "masks")) is None
+
+
+def test_filters_apart_are_the_same_network() -> None:
+    apart = BLOCKS.replace(filters="apart")
+    whole, parts = BLOCKS.start(PICTURES, 0), apart.start(PICTURES, 0)
+    assert [tuple(parts[f"conv.1.{channel}.weight"].shape) for channel in range(6)] == [(4, 3, 3)] * 6
+    assert sum(tensor.numel() for tensor in parts.values()) == sum(tensor.numel() for tensor in whole.values())
+    for index, channels in enumerate(BLOCKS.channels):
+        own = [parts.pop(f"conv.{index}.{channel}.weight") for channel in range(channels)]
+        assert torch.equal(torch.stack(own), whole.pop(f"conv.{index}.weight"))
+    assert list(parts) == list(whole)
+    assert all(torch.equal(parts[name], whole[name]) for name in parts)
+    together, separate = (Case(model, PICTURES, nn.Module).parameters(torch.float64) for model in (BLOCKS, apart))
+    with torch.no_grad():
+        for name, stack in separate.items():
+            _, index, channel, *_ = (*name.split("."), "", "")
+            is_filter = name not in together
+            stack.copy_(together[f"conv.{index}.weight"][:, int(channel)] if is_filter else together[name])
+    inputs = CASES["cnn"].inputs()
+    assert torch.equal(apart.forward(separate, inputs), BLOCKS.forward(together, inputs))
+    one = {name: stack.detach()[1] for name, stack in separate.items()}
+    assert_same(apart.one(one, inputs[1]), apart.forward(separate, inputs)[1])
+
+
+def test_an_orthogonal_start_doubles_every_norm_squared() -> None:
+    """Of what a hidden layer of 7 gives back of 7 numbers: W Wᵀ = 2."""
+    start = BLOCKS.start(PICTURES, 4)
+    for name in ("hidden", "hidden.1", "hidden.2"):
+        weight = start[f"{name}.weight"].double()
+        torch.testing.assert_close(weight @ weight.mT, 2 * torch.eye(7, dtype=torch.float64), rtol=0, atol=1e-5)
+        assert not start[f"{name}.bias"].any()
+    assert start["output.bias"].any()
 
 
 def test_layers_look_up_places() -> None:
@@ -305,6 +396,7 @@ def test_scale_multiplies_every_parameter_of_the_layers() -> None:
         (MLP(width=3), SEQUENCE, "model must take tokens for task 'modular-sequence', got 'mlp'; use 'transformer'"),
         (DEEP, FLAT, "task must be of tokens for model 'transformer', got 'parity'; use 'modular-sequence'"),
         (CONVOLUTIONS, FLAT, "task must be of images for model 'cnn', got 'parity'; use 'cifar-10', or model 'layers'"),
+        (CNN(channels=(1,) * 8, block=2, width=2), PICTURES, "channels must leave at least a pixel of 8 x 12, got 8"),
         (CNN(channels=(1, 1, 1, 1), width=2), PICTURES, "channels must leave at least a pixel of 8 x 12, got 4"),
     ],
 )
@@ -317,3 +409,8 @@ def test_a_model_that_does_not_fit_the_task_is_an_error(model: Model, task: Task
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(SpecError, match="heads must divide width = 10, got 3; every head has an equal share"):
         Transformer(depth=1, width=10, heads=3)
+
+
+def test_blocks_must_be_whole() -> None:
+    with pytest.raises(SpecError, match="block must divide the 3 convolutions, got 2; change channels"):
+        CNN(channels=(4, 4, 4), block=2, width=2)

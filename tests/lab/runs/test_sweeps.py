@@ -141,6 +141,18 @@ def test_three_epochs_and_three_more_are_six(tmp_path: Path, name: str) -> None:
     assert recorded(tmp_path / "two") == recorded(tmp_path / "one")
 
 
+@pytest.mark.usefixtures("few_pictures")
+@pytest.mark.parametrize("method", ["adam", "radam-egd", "rmsprop"])
+def test_a_run_with_dropout_and_shuffles_resumes_bitwise(tmp_path: Path, method: str) -> None:
+    """Labels change before epochs 2 and 4, and optimizers start again: it stops just there, and once between."""
+    changes = ("task.epochs=6", "task.shuffles=2", "model.channels=[3,4,4,3]", "training.reset=true")
+    experiment = small("cifar-castanyer", *changes, methods=(method,))
+    for epochs in (2, 3, 6):
+        run(tmp_path / "two", experiment, method, [0, 1], Stop(1, epochs, 9))
+    run(tmp_path / "one", experiment, method, [0, 1], Stop(1, 6, 9))
+    assert recorded(tmp_path / "two") == recorded(tmp_path / "one")
+
+
 def test_more_epochs_past_the_threshold_extend_a_run(tmp_path: Path) -> None:
     train(tmp_path / "two", seeds=[6])
     train(tmp_path / "two", Stop(0.9, 30, 5), seeds=[6])

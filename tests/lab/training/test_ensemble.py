@@ -232,6 +232,88 @@ def test_readings_must_divide_the_steps_of_one_pass() -> None:
         small("addition-97", "training.readings=3", "training.passes=2")
 
 
+# dropout
+
+DROPS = ("model.channels=[3,4,4,3]", "training.drop_last=false", "training.batch=10", DOUBLE)
+"""Blocks of two convolutions; batches of 10, 10 and 4 points."""
+
+
+def dropping(*changes: str, method: str = "adam") -> Experiment:
+    return small("cifar-castanyer", *DROPS, *changes, methods=(method,))
+
+
+def masks_of(stack: Ensemble, epoch: int) -> list[torch.Tensor]:
+    """By batch, as a step gets them."""
+    stack.begin(epoch)
+    found = [stack.take(chosen).masks for chosen in stack.choices(epoch)]
+    return [masks for masks in found if masks is not None]
+
+
+@pytest.mark.usefixtures("few_pictures")
+def test_masks_depend_on_the_seed_and_the_pass_alone() -> None:
+    experiment = dropping()
+    first, later = Ensemble(experiment, [0, 1], CPU), Ensemble(experiment, [3, 1, 0], CPU)
+    masks_of(later, 2)
+    torch.manual_seed(5)
+    one, other = masks_of(first, 7), masks_of(later, 7)
+    assert [tuple(masks.shape) for masks in one] == [(2, 10, 4 + 3), (2, 10, 4 + 3), (2, 4, 4 + 3)]
+    for own, its in zip(one, other, strict=True):
+        assert torch.equal(own[0], its[2])
+        assert torch.equal(own[1], its[1])
+        assert not torch.equal(own[0], own[1])
+    assert not torch.equal(one[0], one[1])
+    assert not torch.equal(one[0], masks_of(first, 8)[0])
+    assert all(torch.equal(own, its) for own, its in zip(one, masks_of(first, 7), strict=True))
+    batches = [batch.masks for batch in Ensemble(experiment, [0, 1], CPU).epoch(7)]
+    assert all(its is not None and torch.equal(own, its) for own, its in zip(one, batches, strict=True))
+
+
+@pytest.mark.usefixtures("few_pictures")
+def test_readings_of_a_pass_share_its_masks() -> None:
+    whole, parts = (Ensemble(dropping(f"training.readings={n}"), [0], CPU) for n in (1, 3))
+    for turn in range(2):
+        often = [masks for epoch in range(3 * turn, 3 * turn + 3) for masks in masks_of(parts, epoch)]
+        assert all(torch.equal(one, other) for one, other in zip(masks_of(whole, turn), often, strict=True))
+    with pytest.raises(
+        SpecError, match=r"training\.passes must be 1 with dropout, got 2; a point has one mask in an epoch"
+    ):
+        Ensemble(dropping("training.passes=2"), [0], CPU)
+
+
+@pytest.mark.usefixtures("few_pictures")
+@pytest.mark.parametrize("method", ["adam", "rmsprop-egd"])
+def test_a_seed_with_dropout_is_the_seed_alone(method: str) -> None:
+    assert at_any_time(dropping(method=method), method, [0, 4, 2], 3) < ROUNDING
+
+
+@pytest.mark.usefixtures("few_pictures")
+def test_a_gradient_with_dropout_is_that_of_each_network_with_its_masks() -> None:
+    experiment = dropping()
+    stack, _ = together(experiment, "adam", [0, 1, 2])
+    batch = stack.epoch(3)[1]
+    stack.backward(batch)
+    assert batch.masks is not None
+    for index in range(3):
+        one = {key: tensor.detach()[index].clone().requires_grad_() for key, tensor in stack.parameters.items()}
+        outputs = experiment.model.one(one, batch.inputs[index], batch.masks[index])
+        loss = stack.loss(outputs[None], batch.labels[index][None]).sum()
+        for key, grad in zip(one, torch.autograd.grad(loss, list(one.values())), strict=True):
+            torch.testing.assert_close(stack.parameters[key].grad[index], grad, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.usefixtures("few_pictures")
+def test_training_accuracy_sees_dropout_and_evaluation_does_not() -> None:
+    """With nine of ten channels dropped the training loss on batches is not that of the network."""
+    during, after = (dropping(f"training.accuracy={when}", "model.dropout=0.9") for when in ("during", "after"))
+    found = {}
+    for when, experiment in (("during", during), ("after", after)):
+        ensemble, stepper = together(experiment, "adam", [0, 1])
+        (epoch,) = islice(train(ensemble, stepper), 1)
+        found[when] = [record["train_loss"] for record, *_ in epoch.records]
+        plain = ensemble.loss(ensemble.forward(ensemble.train.inputs), ensemble.train.labels).tolist()
+        assert (found[when] == pytest.approx(plain, rel=1e-9)) == (when == "after")
+
+
 def test_a_validation_split_is_taken_from_the_test_points_by_the_seed() -> None:
     whole, apart = (Ensemble(small("addition-97", f"training.validation={share}"), [2, 5], CPU) for share in (0.0, 0.25))
     assert whole.validation is None

@@ -12,7 +12,7 @@ from small import CPU, DOUBLE, State, distance, groks, parameters, records, same
 from torch import nn
 
 import egalitarian as eg
-from egalitarian.lab.config import SKETCH, catalog, decode
+from egalitarian.lab.config import SKETCH, SpecError, catalog, decode
 from egalitarian.lab.training.ensemble import Ensemble
 from egalitarian.lab.training.loop import train
 from egalitarian.lab.training.stepper import Stepper
@@ -141,6 +141,30 @@ def test_epochs_may_begin_anywhere() -> None:
     (second,) = islice(train(other, fresh, first=1), 1)
     assert (first.records, second.records) == (one.records, two.records)
     assert second.number == 1
+
+
+# shuffles
+
+
+@pytest.mark.usefixtures("few_pictures")
+@pytest.mark.parametrize("first", [0, 4, 5, 6])
+def test_optimizers_start_again_where_labels_change_and_nowhere_else(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three shuffles in twenty epochs. A run that resumes in the middle of an era keeps its state."""
+    reset: list[int] = []
+    monkeypatch.setattr(Stepper, "reset", lambda self: reset.append(self.count // 3))
+    for name, expected in (("cifar-reset", [5, 10, 15]), ("cifar-shuffle-3", [])):
+        ensemble, stepper = together(small(name), "adam", [0])
+        stepper.count = 3 * first  # three steps in an epoch
+        list(islice(train(ensemble, stepper, first), 20 - first))
+        assert reset == [epoch for epoch in expected if epoch >= first]
+        reset.clear()
+
+
+def test_a_memory_of_transforms_is_not_reset() -> None:
+    with pytest.raises(
+        SpecError, match=r"training\.reset must be false where a transform keeps a memory, got true for grokfast-ema"
+    ):
+        small("addition-97", "training.reset=true", methods=("grokfast-ema",))
 
 
 # the switch-off

@@ -432,3 +432,52 @@ def test_when_every_seed_is_off_a_step_is_the_plain_one() -> None:
     steps(ensemble, again, range(2))
     steps(plainly, plain, range(2))
     assert all(same(one, other) for one, other in zip(parameters(ensemble), parameters(plainly), strict=True))
+
+
+@pytest.mark.parametrize("name", ["sgd with momentum", "adam", "adamw", "radam", "rmsprop", "muon", "egd"])
+def test_reset_optimizers_are_new_ones(name: str) -> None:
+    """Bit for bit, and in the same tensors, which a captured step reads."""
+    method, changes = VARIANTS[name]
+    experiment = small("addition-97", *changes, methods=(method,))
+    ensemble, stepper = together(experiment, method, (0, 1))
+    steps(ensemble, stepper, range(3))
+    fresh, new = together(experiment, method, (0, 1))
+    with torch.no_grad():
+        for key, tensor in ensemble.parameters.items():
+            fresh.parameters[key].copy_(tensor)
+    before = addresses(stepper)
+    stepper.reset()
+    steps(ensemble, stepper, range(3, 5))
+    steps(fresh, new, range(3, 5))
+    assert addresses(stepper) == before
+    assert all(same(one, other) for one, other in zip(parameters(ensemble), parameters(fresh), strict=True))
+
+
+def addresses(stepper: Stepper) -> list[int]:
+    """Of all tensors in the optimizers' states."""
+    states = [state for own in stepper._optimizers for state in own.optimizer.state.values()]
+    return [value.data_ptr() for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+
+
+@pytest.mark.usefixtures("few_pictures")
+def test_filters_apart_are_equalised_one_by_one() -> None:
+    """By a plain loop over seeds, convolutions and output channels; the hidden layer is one matrix as ever."""
+    experiment = small("cifar-filters", "training.precision=float64", "optim.optimizer=sgd", "optim.lr=1")
+    ensemble, stepper = together(experiment, "adam-egd", (0, 1))
+    before = {name: tensor.detach().clone() for name, tensor in ensemble.parameters.items()}
+    ensemble.backward(ensemble.epoch(0)[0])
+    grads = {name: parameter.grad.clone() for name, parameter in ensemble.parameters.items()}
+    stepper.step()
+    seen = 0
+    for name, grad in grads.items():
+        matrices = grad.flatten(2) if name.startswith("conv") and grad.ndim > 2 else grad
+        for seed, matrix in enumerate(matrices):
+            expected = matrix
+            if name != "output.weight" and matrix.ndim == 2:
+                assert matrix.shape in ((3, 9), (4, 9), (8, 64))
+                U, S, Vh = torch.linalg.svd(matrix, full_matrices=False)
+                kept = S.gt(1e-9 * S[0])  # a dead channel has no gradient
+                expected, seen = U @ torch.diag(kept.double()) @ Vh, seen + 1
+            moved = before[name][seed] - ensemble.parameters[name].detach()[seed]
+            torch.testing.assert_close(moved, expected.reshape(moved.shape), rtol=0, atol=1e-6)
+    assert seen == 2 * (3 + 4 + 4 + 1)

@@ -9,7 +9,7 @@ Train the variants first; a command resumes where it was stopped:
     done
     python benchmarks/table8.py [--runs runs] [--seeds 2]
 
-Prints each cell's mean training accuracy over all epochs, then the cells' distance from the paper's by three means: over all
+Prints each cell's mean training accuracy over all epochs, then the distance from the paper's by three means: over all
 epochs, over those after the first shuffle, and over the last three, which is what the code of Castanyer et al. reports.
 """
 

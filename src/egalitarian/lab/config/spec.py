@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from egalitarian.lab.config import renamed
-from egalitarian.lab.config.method import ON_ALL_PARAMETERS, Method, auto_tier
+from egalitarian.lab.config.method import FilterSettings, Method, auto_tier
 from egalitarian.lab.config.schema import Kind, Settings, SpecError, everything, meaning, nearest, setting
 
 VERSION = 2
@@ -165,7 +165,7 @@ class Experiment(Settings):
                 "methods must hold at least one, got none; add [methods.sgd], or extend an experiment that has some"
             )
         for name, method in self.methods.items():
-            if self.training.reset and any(isinstance(link, ON_ALL_PARAMETERS) for link in method.transform):
+            if self.training.reset and any(isinstance(link, FilterSettings) for link in method.transform):
                 raise SpecError(
                     f"training.reset must be false where a transform keeps a memory, got true for {name}; choose other "
                     f"methods, or momentum of the optimizer"

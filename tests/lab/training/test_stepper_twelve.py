@@ -23,9 +23,8 @@ STOCK: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _small_data(few_pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one kernel for products of any batch: oneDNN takes a product only if the whole batch is large enough."""
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+def _small_data(few_pictures: Path) -> None:
+    pass
 
 
 def gradients(ensemble: Ensemble, stepper: Stepper, step: int) -> None:

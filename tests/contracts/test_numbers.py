@@ -164,7 +164,14 @@ def tuned(score: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A repository with results, two pages and no numbers yet."""
-    for folder in ("results/provisional", "results/superseded", "results/toy", "docs", "tests/contracts/numbers", "benchmarks"):
+    for folder in (
+        "results/provisional",
+        "results/superseded",
+        "results/toy",
+        "docs",
+        "tests/contracts/numbers",
+        "benchmarks",
+    ):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "results/summary.csv").write_text(SUMMARY)
     (tmp_path / "results/provisional/summary.csv").write_text(SUMMARY.replace("addition-97,egd", "addition-97,adamw"))

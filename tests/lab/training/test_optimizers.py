@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from egalitarian.lab.training import optimizers
 from egalitarian.lab.training.optimizers import OPTIMIZERS, Lion, Muon, clip_rows
 
 SEEDS = 3
@@ -24,12 +25,6 @@ MUON = {"lr": 0.02, "weight_decay": 0.3, "momentum": 0.9}
 LION = {"lr": 0.02, "weight_decay": 0.3, "betas": (0.9, 0.99)}
 ROUNDINGS = 5 * 3 * 2**-9
 """Muon's five steps round three products each to the eight bits of bfloat16."""
-
-
-@pytest.fixture
-def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """oneDNN takes a product only if the whole batch is large enough, so that the last bits would depend on the batch."""
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
 
 
 def drawn(number: int, dtype: torch.dtype = torch.float32, seeds: int = SEEDS) -> dict[str, Tensor]:
@@ -83,7 +78,6 @@ def test_a_step_of_lion_has_the_length_lr_in_every_entry() -> None:
 # ---- Muon -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("one_kernel")
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_muon_is_bitwise_torchs_for_every_seed(dtype: torch.dtype, nesterov: bool) -> None:
@@ -95,8 +89,9 @@ def test_muon_is_bitwise_torchs_for_every_seed(dtype: torch.dtype, nesterov: boo
             assert torch.equal(found[name][index].flatten(1), expected), name
 
 
-def test_muon_is_torchs_to_the_roundings_of_its_products() -> None:
-    """By the kernels that torch chooses, which may be others for a batch: a step differs by a few roundings at most."""
+def test_muon_of_a_batch_is_torchs_to_the_roundings_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: torch may take other kernels for a batch, and a step differs by a few roundings at most."""
+    monkeypatch.setattr(optimizers, "AT_ONCE", {})
     start = drawn(0)
     found = stepped(lambda parameters: Muon(parameters, **MUON, nesterov=True), start, 1)
     for index in range(SEEDS):
@@ -106,7 +101,6 @@ def test_muon_is_torchs_to_the_roundings_of_its_products() -> None:
             assert (found[name][index].flatten(1) - expected).norm() < ROUNDINGS * step.norm(), name
 
 
-@pytest.mark.usefixtures("one_kernel")
 def test_groups_of_muon_have_their_own_settings() -> None:
     """Matrices of one shape in several groups, which share the iteration."""
     start, settings = drawn(0), (MUON, {"lr": 0.5, "weight_decay": 0.0, "momentum": 0.5})
@@ -123,7 +117,6 @@ def test_groups_of_muon_have_their_own_settings() -> None:
 # ---- every optimizer ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("one_kernel")
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_a_seed_of_a_stack_is_the_seed_alone_bit_for_bit(kind: str) -> None:
     options = {"muon": {**MUON, "nesterov": True}, "lion": LION}.get(kind, {"lr": 0.02})

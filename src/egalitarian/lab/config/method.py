@@ -17,7 +17,7 @@ LARGEST = 1e30
 
 BETAS = {"lion": (0.9, 0.99)}
 """By optimizer, where they are not Adam's 0.9 and 0.999. Lion's: Chen et al. 2023, "Symbolic discovery of optimization
-algorithms", Algorithm 2."""
+algorithms", Section 5."""
 DECOUPLED = ("adamw", "lion", "muon")
 """Optimizers that know decay in this form only."""
 

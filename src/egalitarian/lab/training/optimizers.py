@@ -24,6 +24,9 @@ STEPS = 5
 """Of that iteration."""
 TINY = 1e-7
 """The smallest norm that Muon divides by."""
+AT_ONCE = {"cpu": 1}
+"""Matrices in one of Muon's products, by device; elsewhere all. On a CPU the size of the batch decides which kernel torch
+takes, so that a seed's last bits would depend on the other seeds."""
 
 
 class Gradients(NamedTuple):
@@ -70,8 +73,8 @@ class Lion(torch.optim.Optimizer):
 class Muon(torch.optim.Optimizer):
     """`torch.optim.Muon` on stacks (seeds, out, ...), with a convolution's weight as a matrix (out, rest).
 
-    The arithmetic is torch's. All matrices of one shape, of all seeds and parameters, go through the iteration together.
-    A matrix and the transpose of another count as one shape.
+    The arithmetic is torch's. All matrices of one shape, of all seeds and parameters, go through the iteration together,
+    except on a CPU. A matrix and the transpose of another count as one shape.
     """
 
     def __init__(self, params: Iterable[Any], **defaults: Any) -> None:
@@ -99,7 +102,9 @@ class Muon(torch.optim.Optimizer):
 def _add_factors(members: Sequence[tuple[Tensor, Tensor, float]]) -> None:
     """Steps of parameters along the factors of these matrices, (seeds, rows, columns), given with the learning rates."""
     wide = [matrices.mT if matrices.shape[1] > matrices.shape[2] else matrices for _, matrices, _ in members]
-    factors = torch.split_with_sizes(_muon_factor(torch.cat(wide).bfloat16()), [len(matrices) for matrices in wide])
+    stack = torch.cat(wide).bfloat16()
+    parts = torch.split(stack, AT_ONCE.get(stack.device.type, len(stack)))
+    factors = torch.split_with_sizes(torch.cat([_muon_factor(part) for part in parts]), [len(each) for each in wide])
     for (parameter, matrices, lr), factor in zip(members, factors, strict=True):
         rows, columns = matrices.shape[1:]
         update = factor.mT if rows > columns else factor

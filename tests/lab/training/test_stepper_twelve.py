@@ -9,14 +9,11 @@ import pytest
 import torch
 from small import DOUBLE, State, distance, parameters, same, together
 from torch import Tensor
-from twelve import MODELS, POINT, fair, twelve
+from twelve import FAMILIES, METHODS, PLAN, fair
 
 import egalitarian as eg
-from egalitarian.lab.config import Experiment
 from egalitarian.lab.training import Ensemble, Stepper
 
-METHODS = tuple(twelve([]))
-LR, DECAY = POINT["lr"], POINT["weight_decay"]
 STOCK: dict[str, Any] = {
     "sgd": torch.optim.SGD,
     "sgd-momentum": lambda given, **settings: torch.optim.SGD(given, momentum=0.9, **settings),
@@ -26,9 +23,8 @@ STOCK: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _small_data(few_pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one kernel for products of any batch: oneDNN takes a product only if the whole batch is large enough."""
-    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+def _small_data(few_pictures: Path) -> None:
+    pass
 
 
 def gradients(ensemble: Ensemble, stepper: Stepper, step: int) -> None:
@@ -57,10 +53,10 @@ def twin(ensemble: Ensemble, seeds: slice = slice(None)) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", MODELS)
-def test_a_resumed_run_is_the_uninterrupted_one(model: str, method: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_resumed_run_is_the_uninterrupted_one(family: str, method: str) -> None:
     """Bit for bit, through the tensors of a file; every parameter moves, and nothing would keep a GPU from a capture."""
-    experiment = fair(model)
+    experiment = fair(family)
     ensemble, stepper = together(experiment, method, [0, 1, 2])
     weights = trained(ensemble, stepper, range(3))
     saved = [{key: each.clone(memory_format=torch.contiguous_format) for key, each in s.items()} for s in stepper.states()]
@@ -80,10 +76,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(model: str, method: str) -> None
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", MODELS)
-def test_a_seed_of_a_batch_takes_the_steps_that_it_takes_alone(model: str, method: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_seed_of_a_batch_takes_the_steps_that_it_takes_alone(family: str, method: str) -> None:
     """Bit for bit, along the same gradients."""
-    experiment = fair(model)
+    experiment = fair(family)
     ensemble, stepper = together(experiment, method, [0, 1, 2])
     own = twin(ensemble, slice(1, 2))
     alone = Stepper(experiment.method(method), own)
@@ -102,12 +98,12 @@ def test_a_seed_of_a_batch_takes_the_steps_that_it_takes_alone(model: str, metho
 
 
 @pytest.mark.parametrize("method", STOCK)
-@pytest.mark.parametrize("model", MODELS)
-def test_a_stock_optimizer_is_torchs_on_all_parameters(model: str, method: str) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stock_optimizer_is_torchs_on_all_parameters(family: str, method: str) -> None:
     """Bit for bit: it decays biases, norms and embeddings, too."""
-    ensemble, stepper = together(fair(model), method, [0, 1])
-    plain = twin(ensemble)
-    optimizer = STOCK[method](list(plain.values()), lr=LR, weight_decay=DECAY)
+    ensemble, stepper = together(fair(family), method, [0, 1])
+    plain, own = twin(ensemble), stepper._method.optim
+    optimizer = STOCK[method](list(plain.values()), lr=own.lr, weight_decay=own.weight_decay)
     for step in range(4):
         gradients(ensemble, stepper, step)
         for name, parameter in plain.items():
@@ -117,48 +113,49 @@ def test_a_stock_optimizer_is_torchs_on_all_parameters(model: str, method: str) 
     assert all(torch.equal(ensemble.parameters[name], parameter) for name, parameter in plain.items())
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_lion_decays_all_parameters(model: str) -> None:
-    ensemble, stepper = together(fair(model), "lion", [0, 1])
-    before = twin(ensemble)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lion_decays_all_parameters(family: str) -> None:
+    ensemble, stepper = together(fair(family), "lion", [0, 1])
+    before, own = twin(ensemble), stepper._method.optim
     gradients(ensemble, stepper, 0)
     stepper.step()
     for name, parameter in ensemble.parameters.items():
-        expected = before[name] * (1 - LR * DECAY) - LR * parameter.grad.sign()
+        expected = before[name] * (1 - own.lr * own.weight_decay) - own.lr * parameter.grad.sign()
         assert torch.equal(parameter, expected), name
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_clipped_rows_are_those_of_the_targets(model: str) -> None:
-    experiment = fair(model, "methods.fair-lion-clip.clip=0.3")
-    ensemble, stepper = together(experiment, "lion-clip", [0, 1])
-    free, unclipped = together(fair(model, "methods.fair-lion-clip.clip=1e9"), "lion-clip", [0, 1])
-    norms = {}
-    for step in range(2):
-        gradients(ensemble, stepper, step)
-        stepper.step()
-        for name, stack in ensemble.parameters.items():
-            norms[name] = stack.detach().flatten(2).norm(dim=-1) if stack.ndim > 2 else torch.zeros(1)
-    trained(free, unclipped, range(1))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_clipped_rows_are_those_of_the_targets(family: str) -> None:
+    hidden = {"methods.lion-clip.targets": list(PLAN[family].hidden)}
+    largest: dict[float, dict[str, float]] = {}
+    for clip in (0.3, 1e9):
+        experiment = fair(family, values={**hidden, "methods.lion-clip.clip": clip})
+        ensemble, stepper = together(experiment, "lion-clip", [0, 1])
+        trained(ensemble, stepper, range(2))
+        matrices = {name: stack.detach() for name, stack in ensemble.parameters.items() if stack.ndim > 2}
+        largest[clip] = {name: float(stack.flatten(2).norm(dim=-1).max()) for name, stack in matrices.items()}
     chosen = targets(stepper)
-    assert chosen
-    assert all(float(norms[name].max()) <= 0.3 * (1 + 1e-6) for name in chosen)
-    assert any(float(norms[name].max()) > 0.3 for name in set(norms) - chosen)
-    assert any(float(free.parameters[name].detach().flatten(2).norm(dim=-1).max()) > 0.3 for name in chosen)
+    assert all(largest[0.3][name] <= 0.3 * (1 + 1e-6) < largest[1e9][name] for name in chosen)
+    assert all(largest[0.3][name] > 0.3 for name in set(largest[0.3]) - chosen)
 
 
 # ---- EGD ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_egd_a_is_the_polar_factor_of_the_momentum_and_plain_sgd_elsewhere(model: str) -> None:
-    """Biases and norms bit for bit as by plain SGD without decay; matrices W - lr (U Vᵀ + decay W) of the mean."""
-    ensemble, stepper = together(fair(model, DOUBLE), "egd-a", [0, 1])
-    chosen = targets(stepper)
-    assert chosen == {name for name, stack in ensemble.parameters.items() if stack.ndim > 2}
-    plain = twin(ensemble)
+@pytest.mark.parametrize(("method", "elsewhere"), [("egd-sgd", torch.optim.SGD), ("egd-hidden", torch.optim.AdamW)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_egd_is_the_polar_factor_of_the_momentum_and_a_plain_optimizer_elsewhere(
+    family: str, method: str, elsewhere: Any
+) -> None:
+    """Targets: W - lr (U Vᵀ + decay W) of the mean gradient. Biases, norms and the rest bit for bit as by the optimizer
+    without a momentum before it."""
+    ensemble, stepper = together(fair(family, DOUBLE), method, [0, 1])
+    settings, chosen = stepper._method, targets(stepper)
+    matrices = {name for name, stack in ensemble.parameters.items() if stack.ndim > 2}
+    assert chosen == matrices if method == "egd-sgd" else chosen < matrices
+    plain, own, beta = twin(ensemble), settings.hidden or settings.optim, settings.transform[0].beta
     rest = [parameter for name, parameter in plain.items() if name not in chosen]
-    optimizer = torch.optim.SGD(rest, lr=LR) if rest else None
+    optimizer = elsewhere(rest, lr=settings.optim.lr, weight_decay=settings.optim.weight_decay)
     means = {name: torch.zeros_like(plain[name]) for name in chosen}
     for step in range(4):
         gradients(ensemble, stepper, step)
@@ -166,12 +163,11 @@ def test_egd_a_is_the_polar_factor_of_the_momentum_and_plain_sgd_elsewhere(model
             for name, parameter in plain.items():
                 parameter.grad = ensemble.parameters[name].grad.clone()
                 if name in chosen:
-                    means[name] = 0.9 * means[name] + 0.1 * parameter.grad
+                    means[name] = beta * means[name] + (1 - beta) * parameter.grad
                     factor = eg.polar(means[name].flatten(2)).reshape(parameter.shape)
-                    parameter -= LR * (factor + DECAY * parameter)
+                    parameter -= own.lr * (factor + own.weight_decay * parameter)
         stepper.step()
-        if optimizer is not None:
-            optimizer.step()
+        optimizer.step()
     for name, parameter in plain.items():
         if name in chosen:
             torch.testing.assert_close(ensemble.parameters[name], parameter, rtol=1e-7, atol=1e-9)
@@ -179,11 +175,11 @@ def test_egd_a_is_the_polar_factor_of_the_momentum_and_plain_sgd_elsewhere(model
             assert torch.equal(ensemble.parameters[name], parameter), name
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_egd_b_is_adamw_on_equalised_gradients(model: str) -> None:
-    ensemble, stepper = together(fair(model, DOUBLE), "egd-b", [0, 1])
-    plain = twin(ensemble)
-    optimizer = torch.optim.AdamW(list(plain.values()), lr=LR, weight_decay=DECAY)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_egd_on_all_matrices_under_adamw_is_adamw_on_equalised_gradients(family: str) -> None:
+    ensemble, stepper = together(fair(family, DOUBLE), "egd-adamw", [0, 1])
+    plain, own = twin(ensemble), stepper._method.optim
+    optimizer = torch.optim.AdamW(list(plain.values()), lr=own.lr, weight_decay=own.weight_decay)
     for step in range(3):
         gradients(ensemble, stepper, step)
         for name, parameter in plain.items():
@@ -196,36 +192,3 @@ def test_egd_b_is_adamw_on_equalised_gradients(model: str) -> None:
             assert torch.equal(ensemble.parameters[name], parameter), name
     both = [{name: each.detach() for name, each in found.items()} for found in (ensemble.parameters, plain)]
     assert distance(*both) < 1e-6  # AdamW divides by entries of U Vᵀ, however small
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_egd_c_is_sgd_on_hidden_matrices_and_adamw_elsewhere(model: str) -> None:
-    ensemble, stepper = together(fair(model, DOUBLE), "egd-c", [0, 1])
-    chosen = targets(stepper)
-    assert chosen < {name for name, stack in ensemble.parameters.items() if stack.ndim > 2}
-    plain = twin(ensemble)
-    rest = [parameter for name, parameter in plain.items() if name not in chosen]
-    optimizer = torch.optim.AdamW(rest, lr=LR, weight_decay=DECAY)
-    means = {name: torch.zeros_like(plain[name]) for name in chosen}
-    for step in range(3):
-        gradients(ensemble, stepper, step)
-        with torch.no_grad():
-            for name, parameter in plain.items():
-                parameter.grad = ensemble.parameters[name].grad.clone()
-                if name in chosen:
-                    means[name] = 0.9 * means[name] + 0.1 * parameter.grad
-                    parameter *= 1 - LR * DECAY
-                    parameter -= LR * eg.polar(means[name].flatten(2)).reshape(parameter.shape)
-        stepper.step()
-        optimizer.step()
-    for name, parameter in plain.items():
-        if name in chosen:
-            torch.testing.assert_close(ensemble.parameters[name], parameter, rtol=1e-7, atol=1e-9)
-        else:
-            assert torch.equal(ensemble.parameters[name], parameter), name
-
-
-def test_the_tables_are_twelve_methods_with_ids_of_their_own() -> None:
-    experiment: Experiment = fair("mlp")
-    assert len(experiment.methods) == 12
-    assert len({repr(method.replace(title="")) for method in experiment.methods.values()}) == 12

@@ -17,14 +17,10 @@ KINDS: Pairs = {"neuron-norm": "row-norm"}
 """Kinds of transforms."""
 METHODS: Pairs = {
     "sgd-tuned": "sgd-lr5",
-    "egd-inside": "egd-before",
     "egd-outside": "egd-after",
     "column-norm": "row-norm",
-    "column-norm-inside": "row-norm-before",
     "column-norm-outside": "row-norm-after",
     "column-norm-after": "row-norm-after",
-    "column-norm-adamw": "row-norm-adamw",
-    "column-norm-sgd": "row-norm-sgd",
     "column-norm-both": "row-norm-both",
     "column-norm-both-fast": "row-norm-both-fast",
     "column-norm-both-slow": "row-norm-both-slow",

@@ -60,7 +60,9 @@ class FreshCost(NamedTuple):
         return BEHIND if min(self.seeds) > max(baseline.seeds) else LEVEL
 
     def text(self, form: str = ".3g") -> str:
-        """Median and range: `6.3 (6–7.1)`."""
+        """Median and range: `6.3 (6–7.1)`; `> 1500` if all seeds failed."""
+        if self.failed == len(self.seeds):
+            return self._text(self.median, form)
         low, high = self._text(min(self.seeds), form), self._text(max(self.seeds), form)
         between = " to " if self.failed else "–"
         return f"{self._text(self.median, form)} ({low}{between}{high})"

@@ -69,7 +69,7 @@ def test_the_methods_are_those_of_the_rules(name: str) -> None:
         assert loaded[method].hidden is None
     for method in ("muon", "row-norm", "egd-sgd", "egd-adamw"):
         assert loaded[method].targets == each.matrices
-    assert loaded["egd-hidden"].targets == each.hidden
+    assert loaded["egd-hidden"].targets == loaded["lion-clip"].targets == each.hidden
     assert set(each.hidden) < set(each.matrices) or name == "mnist"
     kinds = {method: tuple(map(type, own.transform)) for method, own in loaded.items() if own.transform}
     assert kinds == {

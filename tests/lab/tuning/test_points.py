@@ -49,7 +49,7 @@ def test_a_position_changes_two_settings_and_those_that_keep_their_ratio(name: s
         grid, position = Grid(each, method), Position(3, 1)
         lr, decay = grid.settings(position)
         assert lr == grid_value(tuned.lr.first, each.lr_factor, 3)
-        assert decay == grid_value(tuned.decay.first, each.decay_factor, 1)
+        assert decay == grid_value(tuned.decay.first, tuned.decay.factor or each.decay_factor, 1)
         searched, fresh = (grid.experiment(position, validation=validation) for validation in (True, False))
         here = fresh.method(method)
         assert (here.hidden or here.optim).lr == lr

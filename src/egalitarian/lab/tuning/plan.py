@@ -26,12 +26,14 @@ NAMED_TARGETS = ("matrices", "hidden")
 
 @dataclass(frozen=True, kw_only=True)
 class Axis(Settings):
-    """A setting that is searched. The coarse grid has its first value, then each times the family's factor."""
+    """A setting that is searched. The coarse grid has its first value, then each times a factor."""
 
     key: str
     """As in `--set`, below the method: optim.lr."""
     first: float = setting(above=0)
     """The smallest value of the coarse grid."""
+    factor: float | None = setting(None, above=1)
+    """Of neighbouring values on the coarse grid; None is the family's."""
     scales: Mapping[str, float] = field(default_factory=dict)
     """Other settings of the method, as multiples of this one."""
     none: Literal["zero", "absent"] = "zero"
@@ -180,8 +182,8 @@ class Family(Settings):
             )
         if tuned.lr.key == tuned.decay.key:
             raise SpecError(f"{name}: lr and decay must be two settings, got {tuned.lr.key!r} for both; name another")
-        for axis, factor, values in ((tuned.lr, self.lr_factor, self.lrs), (tuned.decay, self.decay_factor, self.decays)):
-            steps = values + self.further + self.around
+        for axis, shared, values in ((tuned.lr, self.lr_factor, self.lrs), (tuned.decay, self.decay_factor, self.decays)):
+            steps, factor = values + self.further + self.around, axis.factor or shared
             if abs(math.log(axis.first)) + steps * math.log(factor) > LARGEST_LOG:
                 rule = f"{name}: {axis.key} must stay a number {steps} steps from its first value"
                 raise SpecError(f"{rule}, got a factor of {factor:g}; choose a smaller one")

@@ -55,8 +55,8 @@ class Grid:
     def settings(self, position: Position) -> tuple[float, float]:
         """Learning rate and decay."""
         tuned, family, third = self.family.methods[self.method], self.family, self.third(position)
-        lr = grid_value(tuned.lr.first, family.lr_factor, position.lr)
-        decay = grid_value(tuned.decay.first, family.decay_factor, position.decay)
+        lr = grid_value(tuned.lr.first, tuned.lr.factor or family.lr_factor, position.lr)
+        decay = grid_value(tuned.decay.first, tuned.decay.factor or family.decay_factor, position.decay)
         return rounded(lr * third.lr), rounded(decay * third.decay)
 
     def third(self, position: Position) -> Third:

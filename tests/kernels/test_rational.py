@@ -115,6 +115,44 @@ def test_few_rows_in_effect_are_as_exact(rows: int) -> None:
         assert mean_error(G, P) <= 1e-3
 
 
+@pytest.mark.parametrize("shape", [(128, 128), (275, 550), (500, 500)])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_rows_that_are_alike_are_as_exact(shape: tuple[int, int], rank: int) -> None:
+    """Of few distinct values and few directions: without the reflection, rounding errors have one sign and add up."""
+    signs = [
+        torch.outer(gaussian(shape[0], seed=seed).sign(), gaussian(shape[1], seed=9 + seed).sign()) for seed in range(3)
+    ]
+    G = sum(0.3**power * sign / 3 for power, sign in enumerate(signs[:rank]))
+    for matrix in (G, G.mT, 1e-30 * G):
+        P = rational_factor(matrix)
+        assert P is not None
+        assert mean_error(matrix, P) <= 5e-4
+        assert singular_values(P)[0] < 1.001
+
+
+@pytest.mark.parametrize("shape", [(80, 80), (200, 200), (128, 256)])
+@pytest.mark.parametrize("share", [0.35, 0.45, 0.6])
+def test_directions_at_the_edge_next_to_missing_ones(shape: tuple[int, int], share: float) -> None:
+    """The float32 factor of the first inverse lost them to directions that the matrix lacks."""
+    rank = shape[0] // 2
+    strong = int(share * rank)
+    for seed in range(10):
+        P = rational_factor(G := from_spectrum(*shape, [1.0] * strong + [1.02e-3] * (rank - strong), seed=seed))
+        assert P is not None
+        assert mean_error(G, P) <= 9e-4
+
+
+@pytest.mark.parametrize("tall", [False, True])
+def test_a_reflection_is_its_own_inverse_and_commutes_with_the_factor(tall: bool) -> None:
+    G = from_spectrum(70, 90, decades(70, 30)).double()
+    G = G.mT if tall else G
+    w = rational._mirror(G.mT @ G if tall else G @ G.mT)
+    turned = rational._reflection(G, w, tall)
+    assert distance(turned, G) > 0.1
+    torch.testing.assert_close(rational._reflection(turned, w, tall), G)
+    torch.testing.assert_close(rational._reflection(polar(turned), w, tall), polar(G))
+
+
 @pytest.mark.parametrize("pairs", [1, 2, 3])
 def test_nearly_equal_strong_rows_are_as_exact(pairs: int) -> None:
     """The rounding error of the Gram matrix is uneven then."""

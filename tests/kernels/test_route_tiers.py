@@ -140,6 +140,21 @@ def test_fast_on_a_gpu_is_half_precision_unless_a_cut_off_must_hold(monkeypatch:
     assert (held.algorithm, held.tier, held.dtype) == ("polynomial", "exact", DOUBLE)
 
 
+@pytest.mark.parametrize("short", [1, 7, 8])
+def test_fast_is_exact_where_rounding_does_not_average_out(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
+    monkeypatch.setattr(route, "full_rate", lambda device: True)
+    tier = "exact" if short < 8 else "fast"
+    assert on(CUDA, short, "fast", traced=True).tier == tier
+    assert on(CPU, short, "fast", "polynomial").tier == tier
+    assert on(CUDA, short, "coarse").tier == "coarse"
+
+
+def test_small_and_fast_in_float64_has_a_cut_off_that_a_gram_matrix_resolves() -> None:
+    G = gaussian(5, 9, dtype=DOUBLE)
+    assert choose(G, method="polynomial", precision="fast").rtol == route.GRAM_RTOL
+    torch.testing.assert_close(eg.polar(G, method="polynomial", precision="fast"), eg.polar(G), rtol=0, atol=1e-6)
+
+
 def test_the_texts_of_the_tiers_differ() -> None:
     G = torch.zeros(130, 150)
     for options in ({}, {"method": "polynomial"}):

@@ -9,12 +9,14 @@ each the closest to 1 on its interval. A step is one inverse, and the second has
 alone, for a longer l' than fast needs.
 
 A Gram matrix in float32 loses weak directions. The first step lifts them by a limited factor only, and it is applied to A
-itself. So the second starts from a new Gram matrix, in which they are strong, and the loss stays harmless.
+itself. So the second starts from a new Gram matrix, in which they are strong, and the loss stays harmless. The first Cholesky
+factor is computed in float64: its matrix has a condition number near 1e7.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import torch
@@ -35,8 +37,11 @@ BAND, WIDE = 64, 4096
 """Columns that a sharp Gram matrix takes at once, and whose sum is a part of it."""
 FEW = 36
 """Of fewer rows than this, in effect, rounding errors do not average out: they are computed in float64."""
+FEW_DIRECTIONS = 4
+"""With fewer directions than this, in effect, rows may be so alike that rounding errors add up. A reflection tells them apart."""
 ROUNDING = 2e-6
 """Of a sum of squares in float32, relative to it."""
+GOLDEN = (math.sqrt(5) - 1) / 2
 SMALLEST, LARGEST = 1e-16, 1e18
 """Norms of a Gram matrix for which float32 neither overflows nor underflows."""
 
@@ -66,7 +71,7 @@ def coarse_by_rational(route: Route, G: Tensor, scale: Tensor) -> Tensor:
     return (done[0] if G.ndim == 2 else torch.stack(done).reshape(G.shape)).to(G.dtype)
 
 
-def rational_factor(G: Tensor) -> Tensor | None:
+def rational_factor(G: Tensor, *, reflected: bool = False) -> Tensor | None:
     """U Vᵀ of a float32 matrix to 1e-3, root mean square over the directions above 1e-3 of the largest.
 
     Weaker directions come out weaker. None where this cannot be promised: a zero matrix, non-finite entries, or more than a
@@ -77,16 +82,20 @@ def rational_factor(G: Tensor) -> Tensor | None:
     norm, rows = _norm_and_rows(K)
     if not SMALLEST < norm < LARGEST:
         X = _near_one(G)
-        return None if X is None else rational_factor(X)
+        return None if X is None else rational_factor(X, reflected=reflected)
     if rows < FEW and G.dtype == torch.float32:
         exact = rational_factor(G.double())
         return None if exact is None else exact.float()
+    if not reflected and float(K.trace()) ** 2 < FEW_DIRECTIONS * norm * norm:
+        w = _mirror(K)
+        P = rational_factor(_reflection(G, w, tall), reflected=True)
+        return None if P is None else _reflection(P, w, tall)
     high = _upper_end(K, norm)
     steps = steps_down_to(_lower_end(K, norm, high))
     if steps is None:
         return None
     first, second = steps
-    P = _times(_of_gram(_for_values(first, high, 1 + first.error), K), G, tall)
+    P = _times(_of_gram(_for_values(first, high, 1 + first.error), K, _sharp_inverse), G, tall)
     return _times(_of_gram(second, P.mT @ P if tall else P @ P.mT), P, tall)
 
 
@@ -121,10 +130,10 @@ def _for_values(step: LastStep, high: float, top: float) -> LastStep:
     return LastStep(powers, by * step.q, step.d / high, step.error)
 
 
-def _of_gram(step: LastStep, K: Tensor) -> Tensor:
+def _of_gram(step: LastStep, K: Tensor, inverse: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """p + q / (1 + d K) + r K, or that with s K² + t K³ + u K⁴. K is overwritten."""
     p, r, *more = step.powers
-    M = _inverse(_shift_(K * step.d, 1.0)).mul_(step.q)
+    M = (inverse or _inverse)(_shift_(K * step.d, 1.0)).mul_(step.q)
     if not more:
         return _shift_(M.add_(K, alpha=r), p)
     s, t, u = more  # u (K² + c K + h)² has these three terms, and some of the others
@@ -155,6 +164,23 @@ def _sharp_gram(A: Tensor) -> Tensor:
 def _inverse(B: Tensor) -> Tensor:
     """By Cholesky; passing the factor as the upper one is a tenth faster."""
     return torch.cholesky_inverse(torch.linalg.cholesky_ex(B).L.mT, upper=True)
+
+
+def _sharp_inverse(B: Tensor) -> Tensor:
+    """The same with the factor in float64, which costs little: weak directions keep a third more of their digits."""
+    return torch.cholesky_inverse(torch.linalg.cholesky_ex(B.double()).L.to(B.dtype).mT, upper=True)
+
+
+def _mirror(K: Tensor) -> Tensor:
+    """A fixed unit vector with unlike entries, for K's rows."""
+    each = torch.arange(1, len(K) + 1, dtype=torch.float64, device=K.device) * GOLDEN
+    w = each - each.floor() - 0.5
+    return (w / torch.linalg.vector_norm(w)).to(K.dtype)
+
+
+def _reflection(A: Tensor, w: Tensor, tall: bool) -> Tensor:
+    """A with its short side mirrored. A second time gives A again, and the polar factor commutes with it."""
+    return A.addr(A @ w, w, alpha=-2) if tall else A.addr(w, w @ A, alpha=-2)
 
 
 def _shift_(A: Tensor, by: float) -> Tensor:

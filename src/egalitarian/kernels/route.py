@@ -52,6 +52,8 @@ BLOCKED_FROM = 128
 """From this short side on, a CPU computes matrices one by one, which keeps the working set in cache."""
 RATIONAL_FROM = 64
 """From this short side on, the rational route is clearly faster on a CPU than eigenvectors."""
+HALVES_FROM = 8
+"""From this short side on, fast products in half precision keep 1e-3: of fewer, rounding errors do not average out."""
 CHOLESKY_FROM = 1536
 """From this short side on, a Cholesky factor costs less than the products that it saves."""
 COARSE_FROM = 257
@@ -179,8 +181,9 @@ def decide(
     if algorithm == "polynomial":
         cuda = device is not None and device.type == "cuda"
         padded = short + -short % 8 if cuda else short
+        rtol = rtol if precision == "exact" else max(rtol, GRAM_RTOL)  # float64 has one that a Gram matrix cannot resolve
         root = root_for(padded, device, None if traced else root_steps(padded, rtol))
-        if precision == "fast" and rtol <= FAST_CUT and root != "fused":
+        if precision == "fast" and rtol <= FAST_CUT and root != "fused" and short >= HALVES_FROM:
             return Route("polynomial", "fast", torch.float16, rtol, why, padded, scaled=None, padded=cuda)
         scaled = torch.float64 if dtype == torch.float64 or not all(shape) else None  # one NaN spreads over its matrix
         return Route(

@@ -245,6 +245,27 @@ def test_a_copy_of_the_model_does_not_tell(copied: Callable[[nn.Module], Any]) -
     assert "no autocast" in str(egd.plan)
 
 
+def test_a_pass_that_computes_shapes_alone_tells_nothing() -> None:
+    """Under a mapping of parameters on the meta device, as tools that count operations make it."""
+    model, _, egd = begin()
+    x, _ = batch()
+    meta = {name: parameter.detach().to("meta") for name, parameter in model.named_parameters()}
+    assert torch.func.functional_call(model, meta, x.to("meta")).device.type == "meta"
+    assert "autocast unknown" in str(egd.plan)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"lr": -1.0}, {"lr": 0.1, "transform": eg.Polar(precision="auto", method="polynomial")}]
+)
+def test_an_optimizer_that_is_refused_leaves_no_hook(settings: dict[str, Any]) -> None:
+    model = network(dtype=torch.float64)
+    with pytest.raises(ValueError, match="must be"):
+        eg.EGD(eg.matrices(model), **settings)
+    with pytest.raises(ValueError, match="must be"):
+        eg.EGD(eg.matrices(model).groups(taken={"equalize": 3}), lr=0.1)
+    assert hooks(model) == 0
+
+
 def test_hooks_of_others_stay() -> None:
     model, _, _ = begin()
     seen: list[str] = []
@@ -325,7 +346,7 @@ def test_egd_from_bare_parameters_is_exact_under_autocast() -> None:
 
 def test_a_state_names_the_tiers() -> None:
     model, _, egd = begin()
-    assert egd.state_dict()["tiers"] == {"0.weight": "exact", "2.weight": "exact"}
+    assert egd.state_dict()["tiers"] == {}  # not known, and not in effect
     forward(model, autocast=True)
     assert egd.state_dict()["tiers"] == {"0.weight": "coarse", "2.weight": "coarse"}
     assert begin(eg.Polar())[2].state_dict()["tiers"] == {}
@@ -355,6 +376,24 @@ def test_loading_into_the_same_tier_is_silent(autocast: bool) -> None:
     twin_egd.load_state_dict(egd.state_dict())
     forward(twin, autocast=autocast).backward()
     twin_optimizer.step()
+
+
+def test_a_state_from_before_the_first_forward_is_no_saved_run() -> None:
+    """A run that goes back to its beginning gets no warning, although autocast was unknown then."""
+    model, optimizer, egd = begin()
+    state = egd.state_dict()
+    forward(model, autocast=True).backward()
+    egd.load_state_dict(state)
+    optimizer.step()
+    assert set(egd.state_dict()["tiers"].values()) == {"coarse"}
+
+
+def test_steps_without_a_forward_pass_that_tells_have_their_tier_in_the_state() -> None:
+    model, optimizer, egd = begin()
+    model.eval()
+    forward(model, autocast=True).backward()
+    optimizer.step()
+    assert egd.state_dict()["tiers"] == {"0.weight": "exact", "2.weight": "exact"}
 
 
 def test_a_state_of_an_older_version_has_no_tiers() -> None:

@@ -9,8 +9,8 @@ each the closest to 1 on its interval. A step is one inverse, and the second has
 alone, for a longer l' than fast needs.
 
 A Gram matrix in float32 loses weak directions. The first step lifts them by a limited factor only, and it is applied to A
-itself. So the second starts from a new Gram matrix, in which they are strong, and the loss stays harmless. The first Cholesky
-factor is computed in float64: its matrix has a condition number near 1e7.
+itself. So the second starts from a new Gram matrix, in which they are strong, and the loss stays harmless. The first
+Cholesky factor is computed in float64: its matrix has a condition number near 1e7.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BAND, WIDE = 64, 4096
 FEW = 36
 """Of fewer rows than this, in effect, rounding errors do not average out: they are computed in float64."""
 FEW_DIRECTIONS = 4
-"""With fewer directions than this, in effect, rows may be so alike that rounding errors add up. A reflection tells them apart."""
+"""With fewer directions, in effect, rows may be so alike that rounding errors add up. A reflection tells them apart."""
 ROUNDING = 2e-6
 """Of a sum of squares in float32, relative to it."""
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -168,14 +168,16 @@ def _inverse(B: Tensor) -> Tensor:
 
 def _sharp_inverse(B: Tensor) -> Tensor:
     """The same with the factor in float64, which costs little: weak directions keep a third more of their digits."""
-    return torch.cholesky_inverse(torch.linalg.cholesky_ex(B.double()).L.to(B.dtype).mT, upper=True)
+    L: Tensor = torch.linalg.cholesky_ex(B.double()).L.to(B.dtype)
+    return torch.cholesky_inverse(L.mT, upper=True)
 
 
 def _mirror(K: Tensor) -> Tensor:
     """A fixed unit vector with unlike entries, for K's rows."""
     each = torch.arange(1, len(K) + 1, dtype=torch.float64, device=K.device) * GOLDEN
     w = each - each.floor() - 0.5
-    return (w / torch.linalg.vector_norm(w)).to(K.dtype)
+    unit: Tensor = w / torch.linalg.vector_norm(w)
+    return unit.to(K.dtype)
 
 
 def _reflection(A: Tensor, w: Tensor, tall: bool) -> Tensor:

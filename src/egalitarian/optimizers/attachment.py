@@ -156,9 +156,9 @@ class Attachment:
         self._removed = False
         names = {entry.parameter: entry.name for entry in plan.entries}
         self._engine = Engine(chain, plan.stack, names, self._describe, self._check, capture)
-        self._autocast = Autocast(plan.modules if asks_for_autocast(chain) else ())
         self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
+        self._autocast = Autocast(plan.modules if asks_for_autocast(chain) else ())  # after all that may raise
         self._handle = optimizer.register_step_pre_hook(self._before_step)
         optimizer._egalitarian = self  # type: ignore[attr-defined]
         optimizer.__reduce_ex__ = partial(reduce_with_warning, optimizer)  # type: ignore[method-assign]
@@ -176,12 +176,20 @@ class Attachment:
         header = "; ".join(filter(None, (self._plan.header, autocast, self._engine.captures.text)))
         return annotate(self._plan, header, notes, dict.fromkeys(absent, "not in the optimizer"))
 
-    def _tiers(self) -> dict[str, str]:
-        """The precision of every matrix, by name, where it follows from the matrix."""
+    def _known_tiers(self) -> dict[str, str]:
+        """Those in effect. Before the first step, what autocast may change is left out as long as it is unknown."""
+        tiers = self._tiers()
+        unknown = self._autocast.half is None and not self._state.step
+        other = self._tiers(half=True) if unknown else tiers
+        return {name: tier for name, tier in tiers.items() if other[name] == tier}
+
+    def _tiers(self, half: bool | None = None) -> dict[str, str]:
+        """The precision of every matrix, by name, where it follows from the matrix; `half` in place of what was learnt."""
+        half = bool(self._autocast.half) if half is None else half
         tiers: dict[str, str] = {}
         for entry in self._plan.taken:
             parameter = entry.parameter
-            site = Site("", 0, self._compute or gradient_dtype(parameter), bool(self._autocast.half))
+            site = Site("", 0, self._compute or gradient_dtype(parameter), half)
             for link in self._chain:
                 if isinstance(link, MatrixTransform):
                     for target in entry.targets:
@@ -290,7 +298,7 @@ class Attachment:
             "compute": None if self._compute is None else str(self._compute),
             "step": self._state.step,
             **self._switch.state_dict(),
-            "tiers": self._tiers(),
+            "tiers": self._known_tiers(),
             "tensors": {
                 name: {key: value.clone() for key, value in memory.items()} for name, memory in self._memories().items()
             },

@@ -47,7 +47,8 @@ class _Probe:
         if torch.compiler.is_compiling() or not module.training or not torch.is_grad_enabled():
             return
         device = next((parameter.device.type for parameter in module.parameters()), "cpu")
-        self._learner.learn(device)
+        if torch.amp.is_autocast_available(device):  # not on the meta device, where a pass computes shapes alone
+            self._learner.learn(device)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return _gone

@@ -86,7 +86,6 @@ class EGD(torch.optim.SGD):
             params = [(entry.name, entry.parameter) for entry in plan]
         self._active: bool | Tensor = True
         self._planned = {entry.parameter: entry for entry in plan}
-        self._autocast = Autocast(plan.modules if asks_for_autocast(self._chain) else ())
         self._decay_before = decay_before
         super().__init__(
             params,
@@ -100,6 +99,7 @@ class EGD(torch.optim.SGD):
         self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
+        self._autocast = Autocast(plan.modules if asks_for_autocast(self._chain) else ())  # last: an error leaves no hook
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         own: list[Entry] = []

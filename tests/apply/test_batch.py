@@ -355,3 +355,23 @@ def test_the_number_of_cached_sets_of_batches_is_limited(builds: list[int]) -> N
         batches.of([(entry, torch.ones(2, 2))])
     assert len(batches._built) <= REMEMBERED
     assert len(builds) > len(plan.entries)
+
+
+def test_batches_in_use_stay_the_same_while_others_come_and_go() -> None:
+    """Their recordings are found by them."""
+    parameters = {str(index): nn.Parameter(torch.ones(2, 2)) for index in range(3 * REMEMBERED)}
+    batches = Batches([eg.Polar()])
+    used, *others = eg.matrices(parameters, include="*").entries
+    kept = batches.of([(used, torch.ones(2, 2))])
+    for entry in others:
+        batches.of([(entry, torch.ones(2, 2))])
+        assert batches.of([(used, torch.ones(2, 2))]) is kept
+
+
+def test_gradients_from_inference_mode_are_in_batches_of_their_own() -> None:
+    """A graph cannot write there."""
+    batches = Batches([eg.Polar()])
+    (entry,) = eg.matrices({"w": nn.Parameter(torch.ones(2, 2))}, include="*")
+    with torch.inference_mode():
+        inside = torch.ones(2, 2)
+    assert batches.of([(entry, torch.ones(2, 2))]) is not batches.of([(entry, inside)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -439,3 +440,205 @@ def test_a_compiled_step() -> None:
             optimizer.zero_grad()
 
     compared(once)
+
+
+# -- holes that reading found ------------------------------------------------------------------------------------------
+
+
+def test_freed_workspaces_are_written_by_nobody() -> None:
+    """Torch's compiler frees the workspaces of the matrix library whenever it records a graph of its own."""
+
+    def once(model: nn.Module, capture: bool) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        egd = eg.attach(optimizer, model, eg.Polar(), capture=capture)
+        train(model, optimizer)
+        assert recordings(egd) == capture
+        torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()
+        others = [torch.full((2**22,), 7.0, device="cuda") for _ in range(16)]  # take what the workspace had
+        train(model, optimizer)
+        torch.cuda.synchronize()
+        assert all(bool((other == 7).all()) for other in others)
+
+    compared(once)
+
+
+def test_a_model_that_is_compiled_into_graphs() -> None:
+    def once(model: nn.Module, capture: bool) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        eg.attach(optimizer, model, capture=capture)
+        compiled = torch.compile(model, mode="reduce-overhead")
+        for _ in range(2):
+            for x, y in batches():
+                torch.compiler.cudagraph_mark_step_begin()
+                backward(compiled, x, y)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    compared(once)
+
+
+def test_after_a_failed_capture_torch_is_as_before() -> None:
+    """The allocator gives memory back, and others capture."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    egd = eg.attach(optimizer, model, Reads())
+    with pytest.warns(UserWarning, match="could not be captured"):
+        train(model, optimizer)
+    assert egd._engine.captures.bytes == 0
+    assert not egd._engine.captures._memory
+    torch.cuda.empty_cache()
+    other = network()
+    other_optimizer = torch.optim.SGD(other.parameters(), lr=0.05)
+    other_egd = eg.attach(other_optimizer, other)
+    train(other, other_optimizer)
+    assert recordings(other_egd) == 1
+    graph, x = torch.cuda.CUDAGraph(), torch.ones(4, device="cuda")
+    with torch.cuda.graph(graph):
+        y = x * 2
+    graph.replay()
+    assert y.tolist() == [2.0] * 4
+
+
+def test_groups_that_change_before_a_graph_of_the_users() -> None:
+    """The recordings cannot be freed during that capture: freeing them would end it."""
+    model = network()
+    hidden = list(model[6].parameters())
+    optimizer = torch.optim.SGD([p for p in model.parameters() if all(p is not q for q in hidden)], lr=0.05)
+    egd = eg.attach(optimizer, model, eg.Polar())
+    train(model, optimizer)
+    assert recordings(egd) == 1
+    optimizer.add_param_group({"params": hidden})
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    graph.replay()
+    assert egd._engine.captures._dropped
+    train(model, optimizer)
+    assert not egd._engine.captures._dropped
+    assert recordings(egd) == 1
+
+
+def test_egd_with_a_memory_inside_a_graph_of_the_users() -> None:
+    ends = []
+    for graphed in (False, True):
+        model = network()
+        optimizer = eg.EGD(eg.matrices(model), lr=0.05, transform=[eg.Momentum(0.5), eg.Polar()], capture=False)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        graph = torch.cuda.CUDAGraph()
+        if graphed:
+            with torch.cuda.graph(graph):
+                optimizer.step()
+        for count in range(4):
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad.fill_(1.0 + count)
+            graph.replay() if graphed else optimizer.step()
+        ends.append(weights(model))
+    same(*ends)
+
+
+def test_two_threads_that_capture_at_once() -> None:
+    results: dict[bool, list[list[Tensor]]] = {}
+    for capture in (False, True):
+        models = [network(seed) for seed in range(2)]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.05) for model in models]
+        egds = [eg.attach(*pair, capture=capture) for pair in zip(optimizers, models, strict=True)]
+        errors: list[BaseException] = []
+
+        def work(index: int, models: Any = models, optimizers: Any = optimizers, errors: Any = errors) -> None:
+            try:
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    train(models[index], optimizers[index])
+                    torch.cuda.current_stream().synchronize()
+            except BaseException as error:
+                errors.append(error)
+
+        torch.cuda.synchronize()
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert not errors
+        assert [recordings(egd) for egd in egds] == [capture, capture]
+        results[capture] = [weights(model) for model in models]
+    for first, second in zip(results[False], results[True], strict=True):
+        same(first, second)
+
+
+def test_a_cleared_state_of_egd_starts_again() -> None:
+    def once(model: nn.Module, capture: bool) -> None:
+        optimizer = eg.EGD(eg.matrices(model), lr=0.05, transform=[eg.Momentum(0.5), eg.Polar()], capture=capture)
+        for _ in range(3):
+            train(model, optimizer)
+            optimizer.state.clear()
+
+    compared(once)
+
+
+def test_gradients_from_inference_mode_in_turn() -> None:
+    def once(model: nn.Module, capture: bool) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        eg.attach(optimizer, model, eg.Polar(), capture=capture)
+        generator = torch.Generator("cuda").manual_seed(3)
+        for step in range(9):
+            with torch.inference_mode(step in (4, 6)):
+                drawn = [torch.randn(p.shape, device="cuda", generator=generator) for p in model.parameters()]
+            for parameter, grad in zip(model.parameters(), drawn, strict=True):
+                parameter.grad = grad
+            optimizer.step()
+
+    compared(once)
+
+
+def test_gradients_that_change_dtype_and_layout_in_turn() -> None:
+    def once(model: nn.Module, capture: bool) -> None:
+        weight = nn.Parameter(torch.ones(40, 60, device="cuda"))
+        model.register_parameter("extra", weight)
+        optimizer = torch.optim.SGD([weight], lr=0.05)
+        egd = eg.attach(optimizer, eg.matrices({"w": weight}, include="w"), eg.Polar(), capture=capture)
+        generator = torch.Generator("cuda").manual_seed(3)
+        for step in range(12):
+            grad = torch.randn(40, 60, device="cuda", generator=generator)
+            weight.grad = (grad, grad.t().contiguous().t(), torch.cat([grad, grad], 1)[:, ::2])[step % 3]
+            optimizer.step()
+        assert recordings(egd) == 3 * capture
+
+    compared(once)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_no_memory_stays_after_it(remove: bool) -> None:
+    """After `remove()`, or when optimizer and attachment are gone."""
+    network()  # the libraries' own memory
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+    def once() -> int:
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(6))).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        egd = eg.attach(optimizer, model, [eg.Momentum(), eg.Polar(precision="coarse")])
+        for _ in range(4):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+        assert recordings(egd) == 1
+        if remove:
+            egd.remove()
+        del egd, optimizer, model, parameter
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved()
+
+    first = once()  # with the workspace of the stream
+    assert once() <= first

@@ -24,8 +24,8 @@ SHARED_ELEMENTS: dict[str, int] = {"cuda": 2**24}
 """The most elements of a batch, by device type. On CUDA as many as one matrix of 4096 x 4096 has: enough to fill a large
 GPU, with the memory that such a matrix takes alone. On a CPU LAPACK computes a batch one by one, so that a batch would cost
 memory and gain nothing: there every batch is one parameter."""
-REMEMBERED = 16
-"""Sets of gradients whose batches are cached: models with experts alternate between several."""
+REMEMBERED = 32
+"""Sets of gradients whose batches are cached: models with experts alternate between several. The last used stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +57,12 @@ class Batches:
 
     def of(self, gradients: Sequence[Gradient]) -> list[Batch]:
         """The batches for these gradients, in the order of their first members."""
-        key = tuple([(entry, grad.dtype, grad.device, grad.stride()) for entry, grad in gradients])
-        if key not in self._built:
-            if len(self._built) >= REMEMBERED:
-                self._built.clear()
-            self._built[key] = self._build(gradients)
-        return self._built[key]
+        key = tuple([(entry, grad.dtype, grad.device, grad.stride(), grad.is_inference()) for entry, grad in gradients])
+        found = self._built.pop(key, None) or self._build(gradients)
+        self._built[key] = found  # the last used is the last
+        if len(self._built) > REMEMBERED:
+            del self._built[next(iter(self._built))]
+        return found
 
     def _build(self, gradients: Sequence[Gradient]) -> list[Batch]:
         if not self._shares:

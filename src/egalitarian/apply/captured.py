@@ -8,8 +8,9 @@ runs the very code that runs without it: results are equal bit for bit.
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,8 +31,12 @@ LARGEST = 2**24
 """Elements of the stand-ins of one recording, unless a single batch has more. Recordings share the memory of stand-ins."""
 ALIGNMENT = 256
 """Bytes, as torch's allocator aligns."""
-_streams: dict[torch.device, torch.cuda.Stream] = {}
-"""For captures, one per device: each stream costs a workspace of the matrix library."""
+WAITING = 64
+"""Sets of gradients whose steps are counted. Should all be different, the count begins again."""
+_streams: dict[torch.device, tuple[torch.cuda.Stream, torch.cuda.MemPool]] = {}
+"""For captures, one per device: each stream costs a workspace of the matrix library. The pool keeps that memory."""
+_one_at_a_time = threading.Lock()
+"""Captures of a device share its stream, in whatever threads they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +76,10 @@ class Recording:
         torch._foreach_copy_(grads, self.stand_ins)
         return self.state.tensors
 
+    def recalls(self, tensors: Tensors) -> bool:
+        """Whether these memories have all that the graph reads. Those of an optimizer's state may have been cleared."""
+        return all(tensors.get(name, {}).keys() >= own.keys() for name, own in self.state.tensors.items())
+
     def _recall(self, tensors: Tensors) -> None:
         """Copies memories that are not the graph's own: those of a loaded state, or of a step without the graph."""
         for name, own in self.state.tensors.items():
@@ -94,43 +103,56 @@ class Captures:
     def __init__(self, chain: Sequence[Transform], enabled: bool = True) -> None:
         self._chain = tuple(chain)
         self._enabled = enabled and torch.cuda.is_available()
-        self._steps: dict[Hashable, int] = {}
+        self._steps: dict[Hashable, tuple[Sequence[Batch], int]] = {}  # with the batches, so that their ids stay theirs
         self._parts: dict[Hashable, tuple[Sequence[Batch], list[Part]]] = {}
         self._pools: dict[torch.device, Any] = {}
         self._memory: dict[torch.device, Tensor] = {}
         self._reasons: dict[str, None] = {}
+        self._dropped: list[tuple[object, Mapping[torch.device, object], object]] = []
+        """Recordings, pools and stand-ins that wait until a capture of the user's is over, which freeing them would end."""
 
     def parts(
         self, batches: list[Batch], gradients: Sequence[Gradient], settings: PassSettings, state: State
     ) -> Sequence[Part]:
         """The recordings for these batches, or the batches themselves as long as there is none."""
-        if (
-            not self._enabled
-            or not any(batch.device.type == "cuda" for batch in batches)
-            or torch.cuda.is_current_stream_capturing()
-        ):
+        if not any(batch.device.type == "cuda" for batch in batches) or torch.cuda.is_current_stream_capturing():
+            return batches
+        if self._dropped or (not self._enabled and self._parts):  # the latter after a capture that failed
+            self.release()
+        if not self._enabled:
             return batches
         active = settings.active
         key = (id(batches), settings.compute, settings.half, active if isinstance(active, bool) else id(active))
         if key in self._parts:
-            return self._parts[key][1]
+            parts = self._parts[key][1]
+            known = all(part.recalls(state.tensors) for part in parts if isinstance(part, Recording))
+            return parts if known else batches
         if len(self._parts) >= MOST:
             self._reasons[f"more than {MOST} sets of gradients: the others run without a graph"] = None
             return batches
-        self._steps[key] = self._steps.get(key, 0) + 1
-        if self._steps[key] <= WARM_UP:
+        if len(self._steps) >= WAITING:
+            self._steps.clear()
+        self._steps[key] = batches, self._steps.get(key, (batches, 0))[1] + 1
+        if self._steps[key][1] <= WARM_UP or not self._begun(batches, state):
             return batches
         self._parts[key] = batches, self._recorded(batches, gradients, settings, state)
         return self._parts[key][1]
 
+    def _begun(self, batches: Sequence[Batch], state: State) -> bool:
+        """Whether every memory exists: one that starts inside a graph would start again at every replay."""
+        entries = (entry for batch in batches if batch.filtered for entry in batch.entries)
+        return all(entry.name in state.tensors or not start(entry, self._chain, entry.parameter, None) for entry in entries)
+
     def release(self) -> None:
         """Frees graphs and their memory. They are recorded again when needed."""
-        for device in self._pools:
+        self._dropped.append((self._parts, self._pools, self._memory))
+        self._steps, self._parts, self._pools, self._memory = {}, {}, {}, {}
+        devices = {device for _, pools, _ in self._dropped for device in pools}
+        if devices and torch.cuda.is_current_stream_capturing():
+            return
+        for device in devices:
             torch.cuda.synchronize(device)  # a replay may still run
-        self._steps.clear()
-        self._parts.clear()
-        self._pools.clear()
-        self._memory.clear()
+        self._dropped.clear()
 
     @property
     def text(self) -> str:
@@ -210,9 +232,6 @@ class Captures:
         indices = tuple(index for batch in batches for index in batch.indices)
         stand_ins = self._stand_ins(device, [gradients[index][1] for index in indices])
         entries = [gradients[index][0] for index in indices]
-        assert all(entry.name in state.tensors for entry in entries if start(entry, self._chain, entry.parameter, None)), (
-            "a memory that starts inside a graph would start again at every replay"
-        )
         names = {entry.name for entry in entries}
         kept = {
             name: {key: value.clone() for key, value in state.tensors[name].items()} for name in names & {*state.tensors}
@@ -280,32 +299,45 @@ def _elements(batch: Batch, gradients: Sequence[Gradient]) -> int:
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> Iterator[None]:
     """As `torch.cuda.graph`, but it neither synchronises nor empties the cache, and other threads may use the device."""
-    current, stream = torch.cuda.current_stream(device), _stream(device)
-    stream.wait_stream(current)
-    collects = gc.isenabled()
-    gc.disable()  # freeing another graph would end the capture
+    with _one_at_a_time:
+        current, stream = torch.cuda.current_stream(device), _stream(device)
+        stream.wait_stream(current)
+        collects = gc.isenabled()
+        gc.disable()  # freeing another graph would end the capture
+        try:
+            with torch.cuda.stream(stream):
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    yield
+                except BaseException:
+                    _abandoned(graph, pool, device)
+                    raise
+                graph.capture_end()
+        finally:
+            if collects:
+                gc.enable()
+        current.wait_stream(stream)
+
+
+def _abandoned(graph: torch.cuda.CUDAGraph, pool: Any, device: torch.device) -> None:
+    """Ends a capture that has failed. Torch then leaves allocator and generator as if it went on."""
     try:
-        with torch.cuda.stream(stream):
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
-                yield
-            except BaseException:
-                with suppress(RuntimeError):
-                    graph.capture_end()
-                generator = torch.cuda.default_generators[device.index]
-                generator.graphsafe_set_state(generator.clone_state())  # torch leaves it as if a capture went on
-                raise
-            graph.capture_end()
-    finally:
-        if collects:
-            gc.enable()
-    current.wait_stream(stream)
+        graph.capture_end()
+    except RuntimeError:
+        with suppress(RuntimeError):  # it may have come as far as this
+            torch._C._cuda_endAllocateToPool(device.index, pool)
+    generator = torch.cuda.default_generators[device.index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """With the workspace of the matrix library, which would otherwise be part of the first graph's memory."""
+    """With the workspace of the matrix library, which would otherwise be part of the first graph's memory.
+
+    That workspace has a pool of its own. Torch's compiler frees all workspaces, and graphs go on writing there.
+    """
     if device not in _streams:
-        _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(_streams[device]):
+        stream, pool = torch.cuda.Stream(device), torch.cuda.MemPool()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream), torch.cuda.use_mem_pool(pool, device):
             torch.mm(*[torch.zeros(16, 16, device=device)] * 2)
-    return _streams[device]
+        _streams[device] = stream, pool
+    return _streams[device][0]

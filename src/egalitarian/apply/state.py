@@ -54,8 +54,16 @@ def gradient_dtype(parameter: Tensor) -> torch.dtype:
 
 
 def copied_in_place(before: State, after: State) -> State:
-    """The new state in the tensors of the old one, where a captured CUDA graph reads it at the next replay."""
+    """The new state in the tensors of the old one, where a captured CUDA graph reads it at the next replay.
+
+    Raises:
+        RuntimeError: the old one lacks a tensor: the graph would start it again at every replay.
+    """
     for name, memory in after.tensors.items():
+        if not memory.keys() <= before.tensors.get(name, {}).keys():
+            raise RuntimeError(
+                f"the memory of {name!r} must exist before a CUDA graph is captured, got none; make one step before it"
+            )
         for key, value in memory.items():
             before.tensors[name][key].copy_(value)
     return State(after.step, before.tensors)

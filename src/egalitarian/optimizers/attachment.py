@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from egalitarian.apply import PassSettings, State, copied_in_place, gradient_dtype, loaded_memory
+from egalitarian.apply import PassSettings, State, gradient_dtype, loaded_memory
 from egalitarian.checks import check_bool, check_integer, check_mapping, check_number
 from egalitarian.kernels import Spectrum, spectrum
 from egalitarian.optimizers.autocast import Autocast
@@ -380,9 +380,7 @@ class Attachment:
             on_nonfinite=self._on_nonfinite,
             observe=self._keep_spectrum if measured else None,
         )
-        after = self._engine.step(self.optimizer.param_groups, settings, self._state)
-        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        self._state = copied_in_place(self._state, after) if capturing else after
+        self._state = self._engine.step(self.optimizer.param_groups, settings, self._state)
 
     def _compare_tiers(self) -> None:
         """Warns once if a matrix gets another precision than in the run that was saved."""

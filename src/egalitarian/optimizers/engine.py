@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from egalitarian.apply import (
@@ -15,6 +16,7 @@ from egalitarian.apply import (
     State,
     affected,
     check_chain,
+    copied_in_place,
     initial_memory,
     transform_gradients,
 )
@@ -76,7 +78,8 @@ class Engine:
         if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
         after: State = transform_gradients(self._affected, self._batches, settings, state, self.captures)
-        return after
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()  # a graph of the user's
+        return copied_in_place(state, after) if capturing else after
 
     def entries(self, groups: Sequence[Group]) -> list[Entry]:
         """One entry per parameter of the groups."""

@@ -168,7 +168,7 @@ THEME = Theme(
         "graph: inside a CUDA graph, compared with the baseline's plain time.\n"
         "error: |P - U Vᵀ| / sqrt(r) against the float64 SVD, of a batch the largest. It is given for condition "
         "numbers 1e3 and 1e4; times are for 1e3.\n"
-        "`fast` promises a root mean square error of 1e-2, over directions above 1e-3 of the largest; the error here "
+        "`fast` promises a root mean square error of 1e-3, over directions above 1e-3 of the largest; the error here "
         "includes the weaker ones.\n"
         "The randomized methods and the row norm are not polar factors, so their error is large.\n"
         "the default: what `polar` chooses for this shape, device and precision.\n"

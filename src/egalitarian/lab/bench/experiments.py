@@ -60,8 +60,10 @@ def methods(experiment: Experiment) -> list[tuple[str, Method]]:
     return [
         ("EGD exact", with_polar(egd, "exact")),
         ("EGD fast", with_polar(egd, "fast")),
+        ("EGD coarse", with_polar(egd, "coarse")),
         ("EGD, decay after", with_polar(after, "exact")),
         ("EGD, decay after, fast", with_polar(after, "fast")),
+        ("EGD, decay after, coarse", with_polar(after, "coarse")),
         ("row norm", experiment.method("row-norm")),
         (BASELINE, experiment.method("sgd-lr5")),
     ]

@@ -46,6 +46,7 @@ def _mlp_candidates(sizes: tuple[int, ...], batch: int, rank: int, setup: Setup,
         baseline: None,
         "EGD exact": eg.Polar(),
         "EGD fast": eg.Polar(precision="fast"),
+        "EGD coarse": eg.Polar(precision="coarse"),
         f"randomized, rank {rank}": eg.LowRankPolar(rank, cap=True),
         "row norm": eg.RowNorm(),
     }
@@ -243,13 +244,14 @@ def methods(experiment: Experiment) -> list[tuple[str, Method]]:
         (BASELINE, experiment.method("sgd")),
         ("EGD exact", with_polar(egd, "exact")),
         ("EGD fast", with_polar(egd, "fast")),
+        ("EGD coarse", with_polar(egd, "coarse")),
         (f"randomized, rank {rank}", _randomized(egd, rank)),
         ("row norm", experiment.method("row-norm")),
         ("Muon", experiment.method("muon")),
     ]
 
 
-def with_polar(method: Method, precision: Literal["exact", "fast"]) -> Method:
+def with_polar(method: Method, precision: Literal["exact", "fast", "coarse"]) -> Method:
     """The method with its polar factor in this precision."""
     links = (link.replace(precision=precision) if isinstance(link, PolarSettings) else link for link in method.transform)
     return method.replace(transform=tuple(links))

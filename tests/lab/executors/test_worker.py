@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import law, small
 
-from egalitarian.lab.config import Run, SpecError
+from egalitarian.lab.config import Run, SpecError, changed_values
 from egalitarian.lab.executors import STOPPED, WORKER, Lines, request_json, worker
-from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop, changed_values
+from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop
 from egalitarian.lab.runs.files import Held, acquire
 
 VALUES = {"task.modulus": 7, "model.width": 8, "training.batch": 8, "optim.lr": 0.1 + 0.2, "training.drop_last": True}

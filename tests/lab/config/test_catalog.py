@@ -42,6 +42,20 @@ def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert "methods.egd.optim must be a table, got 3" in message(write(tmp_path / "four.toml", text))
 
 
+def test_a_chain_of_files_has_an_end(tmp_path: Path) -> None:
+    for number in range(200):
+        write(tmp_path / f"{number}.toml", f'extends = "{number + 1}.toml"\n')
+    write(tmp_path / "200.toml", 'extends = "addition-97"\n')
+    assert "extends must lead through at most 100 files, got more at" in message(str(tmp_path / "0.toml"))
+    assert catalog.load(str(tmp_path / "150.toml")).task == catalog.load("addition-97").task
+
+
+def test_a_task_file_that_is_not_python_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "task", "")
+    path = write(tmp_path / "mine.toml", 'extends = "_parity"\n[task]\nfile = "task"\n')
+    assert f"task.file must end in .py, got {tmp_path / 'task'}; rename it" in message(path)
+
+
 TASK = '''
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import pytest
 from refused import message, write
 
 from egalitarian.lab import config
-from egalitarian.lab.config import catalog, merging
+from egalitarian.lab.config import catalog, changed_values, merging
 from egalitarian.lab.config.method import Method
 from egalitarian.lab.config.schema import SpecError
-from egalitarian.lab.runs import Request, changed_values
+from egalitarian.lab.runs import Request
 
 
 def test_changes_reach_the_experiment_and_the_methods() -> None:
@@ -73,6 +73,45 @@ def test_a_change_into_a_changed_table_reaches_one_method(
         assert of(experiment.method("egd")) == own
     assert of(request.loaded.method("egd")) == own
     assert request.values == changed_values(changes), "loading changes no value of the request"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["optim=5", "optim.lr=1", "optim={lr=2}"],
+        ["transform=[{name='polar'}]", "transform.0.precision=fast", "transform=[{name='polar'}]"],
+        ["hidden={lr=1}", "hidden.lr=2", "hidden={lr=3}"],
+    ],
+)
+def test_a_repeated_change_means_the_same_in_every_process(changes: list[str]) -> None:
+    def outcome(*arguments: Any, **more: Any) -> Any:
+        try:
+            return catalog.load("addition-97", *arguments, methods=["sgd"], **more).method("sgd")
+        except SpecError as error:
+            return str(error)
+
+    assert outcome(changes) == outcome(values=changed_values(changes))
+
+
+def test_a_claim_about_no_method_is_refused(tmp_path: Path) -> None:
+    text = 'extends = "addition-97"\n[claims.egdd]\ntable = "mine"\nepochs = 3\n'
+    said = message(write(tmp_path / "mine.toml", text))
+    assert "claims must be about methods of the experiment, got 'egdd' in" in said
+    assert said.endswith("; did you mean 'egd'?")
+
+
+def test_a_change_of_a_table_covers_the_sources_below_it() -> None:
+    table = {"sources": {"a.b": "paper", "a.bc": "paper", "a.b.c": "paper", "a.b.c.d": "paper"}}
+    merging.mark_changed(table, [("a", "b")], "mine")
+    assert table["sources"] == {"a.b": "mine", "a.bc": "paper"}
+
+
+def test_many_unknown_keys_are_refused_at_once(tmp_path: Path) -> None:
+    """By the square of their number it was: a minute for these."""
+    keys = "".join(f"key{number} = 1\n" for number in range(20_000))
+    assert "task.key0 must be a known setting" in message(
+        write(tmp_path / "many.toml", f'extends = "addition-97"\n[task]\n{keys}')
+    )
 
 
 def test_a_value_is_one_value() -> None:

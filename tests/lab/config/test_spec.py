@@ -38,6 +38,7 @@ def test_ids_are_what_they_were() -> None:
         "optim.momentum=0",
         "decay=before",
         'targets=["hidden.weight"]',
+        "optim.betas=[0.9, 0.999]",
     ],
 )
 def test_an_id_is_the_same_for_the_same_mathematics(change: str) -> None:
@@ -49,6 +50,10 @@ def test_an_id_is_the_same_for_the_same_mathematics(change: str) -> None:
     else:
         changed = run_id(change)
     assert changed == run_id()
+
+
+def test_a_negative_zero_is_zero() -> None:
+    assert run_id("optim.betas=[-0.0, 0.99]") == run_id("optim.betas=[0, 0.99]") != run_id()
 
 
 def test_an_id_does_not_depend_on_names() -> None:

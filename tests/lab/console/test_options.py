@@ -14,6 +14,7 @@ import pytest
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.console.cli import app, main
 from egalitarian.lab.console.options import parse_seeds, write_own_file
+from egalitarian.lab.runs import StoreError
 
 WIDTH = 80
 COMMANDS = ["", *(command.name or command.callback.__name__ for command in app.registered_commands if command.callback)]
@@ -98,17 +99,35 @@ def test_all_hides_no_wrong_method(names: str, command) -> None:
     assert "method must be one of experiment 'addition-97', got 'nonsense'" in err
 
 
+@pytest.mark.parametrize("words", [["run", "addition-97"], ["grok"], ["show", "addition-97"], ["tune", "addition"]])
+@pytest.mark.parametrize("names", ["", " , "])
+def test_no_method_is_not_every_method(words: list[str], names: str, command) -> None:
+    assert command(*words, "-m", names) == (
+        2,
+        "",
+        f"egalitarian: --methods must name at least one, got {names!r}; leave it out for the usual ones\n",
+    )
+
+
+@pytest.mark.parametrize("words", [["run", "long.toml"], ["check", "--runs", "long"], ["show", "long.toml"]])
+def test_a_name_that_is_too_long_has_a_message(words: list[str], command) -> None:
+    name = 300 * "n"
+    code, _, err = command(*(word.replace("long", name) for word in words))
+    assert code == 2
+    assert re.match(rf"egalitarian: {name}(\.toml)? must be usable, got: File name too long; correct the path", err)
+
+
 def test_an_own_file_is_written_or_stays(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     write_own_file(path, "[mine]", "[mine] 1")
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with patch.object(os, "fsync", side_effect=full), pytest.raises(SpecError) as caught:
+    with patch.object(os, "fsync", side_effect=full), pytest.raises(StoreError) as caught:
         write_own_file(path, "[mine]", "[mine] 2")
     assert str(caught.value) == (
         f"{path} must be writable, got: No space left on device; free some space, or name another file"
     )
     assert path.read_text() == "[mine] 1"
-    with pytest.raises(SpecError, match=r"must be writable, got: No such file or directory"):
+    with pytest.raises(StoreError, match=r"must be writable, got: No such file or directory"):
         write_own_file(tmp_path / "nowhere" / "mine.toml", "[mine]", "[mine] 1")
     with pytest.raises(SpecError, match="got a file of another kind"):
         write_own_file(Path(os.devnull), "[mine]", "[mine] 1")

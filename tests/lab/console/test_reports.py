@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
+
+import pytest
+
+from egalitarian.lab.bench import kernels
 
 
 def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
@@ -26,6 +32,49 @@ def test_check_says_where_it_cannot_write(command, tmp_path: Path) -> None:
     assert err.startswith("egalitarian: nowhere/verdicts.toml must be writable, got: No such file or directory; ")
     assert command("check", "addition-97", "--record", "verdicts.toml")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["runs", "verdicts.toml"]
+
+
+@pytest.mark.parametrize(
+    "words", [["toy", "--quick"], ["report", "addition-97"], ["bench", "kernels", "--quick", "--device", "cpu"]]
+)
+def test_a_full_disk_is_an_error_with_a_way_out(
+    words: list[str], command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        write(path, content[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(kernels, "QUICK", ((4, 6),))
+    code, out, err = command(*words, "--out", "out")
+    assert code == 2
+    assert err == (
+        "egalitarian: out must be writable, got: No space left on device; free some space, fix the permissions, or name "
+        "another folder with --out\n"
+    )
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()], "half a file"
+    assert ("4 x 6" in out) == (words[0] == "bench"), "what was measured is shown"
+
+
+@pytest.mark.parametrize("words", [["toy", "--quick"], ["report"], ["bench", "kernels", "--quick", "--device", "cpu"]])
+def test_a_folder_that_cannot_be_made_is_named_before_any_work(words: list[str], command, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "file").touch()
+    code, out, err = command(*words, "--out", "file/out")
+    assert (code, out) == (2, "")
+    assert err.startswith("egalitarian: file/out must be writable, got: Not a directory; free some space, ")
+
+
+@pytest.mark.parametrize("words", [["toy", "--quick"], ["report"], ["bench", "kernels", "--quick", "--device", "cpu"]])
+def test_a_link_to_itself_is_no_folder(words: list[str], command, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    code, _, err = command(*words, "--out", "loop")
+    assert code == 2
+    assert err.startswith("egalitarian: loop must be writable, got: File exists; free some space, ")
 
 
 def test_toy_says_what_holds(command, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import law, small
 
-from egalitarian.lab.config import Run, SpecError
+from egalitarian.lab.config import Run, SpecError, changed_values
 from egalitarian.lab.executors import STOPPED, WORKER, Lines, request_json, worker
-from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop, changed_values
+from egalitarian.lab.runs import Interrupted, Outcome, Progress, Request, Stop
 from egalitarian.lab.runs.files import Held, acquire
 
 VALUES = {"task.modulus": 7, "model.width": 8, "training.batch": 8, "optim.lr": 0.1 + 0.2, "training.drop_last": True}
@@ -125,6 +125,60 @@ def test_a_workers_mistakes_are_messages(monkeypatch: pytest.MonkeyPatch, capsys
         with patch.object(Request, "carry_out", side_effect=error):
             assert worker.main() == status
         assert capsys.readouterr().err == text
+
+
+WRITTEN = json.loads(request_json(SMALL))
+MALFORMED = {
+    "": "request must be JSON, got a text that is not: Expecting value",
+    "[" * 100_000: "request must be JSON, got a text that is not: maximum recursion depth",
+    "null": "request must be an object of kind train or tune, got NoneType without a kind",
+    "{}": "request must be an object of kind train or tune, got the kind None",
+    '{"kind": ["train"]}': "request must be an object of kind train or tune, got the kind ['train']",
+    '{"kind": "rtain"}': "request must be an object of kind train or tune, got the kind 'rtain'",
+    '{"kind": "tune"}': "request must have the fields family, method, ",
+}
+WRONG: list[tuple[str, Any, str]] = [
+    ("colour", 1, "request must have the fields experiment, "),
+    ("preloaded", None, "request must have the fields experiment, "),
+    ("experiment", None, "experiment of a request must be str, got None"),
+    ("seeds", "01", "seeds of a request must be tuple[int, ...], got '01'"),
+    ("seeds", [True], "seeds of a request must be tuple[int, ...], got [True]"),
+    ("seeds", [0.5], "seeds of a request must be tuple[int, ...], got [0.5]"),
+    ("seeds", [], "seeds must be at least one number from 0, got []"),
+    ("seeds", [-1], "seeds must be at least one number from 0, got [-1]"),
+    ("runs", None, "runs of a request must be Path, got None"),
+    ("values", [], "values of a request must be Mapping[str, Any], got []"),
+    ("epochs", 2.5, "epochs of a request must be int | None, got 2.5"),
+    ("epochs", 0, "epochs must be at least 1, got 0"),
+    ("past", -1, "past must be at least 0, got -1"),
+    ("final", 1, "final of a request must be bool, got 1"),
+    ("threads", "1", "threads of a request must be int, got '1'"),
+    ("threads", 0, "threads must be at least 1, got 0"),
+    ("device", "", "--device must be auto, cpu, cuda or cuda:N, got ''"),
+    ("device", "meta", "--device must be auto, cpu, cuda or cuda:N, got 'meta'"),
+    ("data", 3, "data of a request must be Path | None, got 3"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [*MALFORMED.items(), *((json.dumps({**WRITTEN, key: value}), said) for key, value, said in WRONG)]
+)
+def test_a_malformed_request_is_a_message(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    assert worker.main() == 2
+    caught = capsys.readouterr()
+    assert (caught.out, caught.err.startswith(f"egalitarian: {said}")) == ("", True), caught.err
+    assert "; " in caught.err.partition(", got ")[2]
+    assert not list(tmp_path.iterdir()), "nothing is trained"
+
+
+@pytest.mark.parametrize("field", WRITTEN)
+def test_a_request_lacks_no_field(field: str) -> None:
+    with pytest.raises(SpecError, match=r"^request must "):
+        worker.read_request({key: value for key, value in WRITTEN.items() if key != field})
 
 
 def test_lines_report_what_happens() -> None:

@@ -19,7 +19,7 @@ from egalitarian.lab.report.figures import FIGURES
 from egalitarian.lab.report.render import latex
 from egalitarian.lab.report.tables import build_table
 from egalitarian.lab.report.write import LIST_HEADER, contents_for
-from egalitarian.lab.runs import Store
+from egalitarian.lab.runs import Store, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_out_must_be_a_folder(store: Store, tmp_path: Path) -> None:
 
 def test_out_must_be_writable(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match="must be writable"):
+    with pytest.raises(StoreError, match=r"out must be writable, got: Not a directory; .* another folder with --out"):
         write_report(store, tmp_path / "file" / "out", ["addition-97"])
 
 

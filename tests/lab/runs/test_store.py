@@ -549,6 +549,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
             write_atomically(path, b"new")
+    assert [file.name for file in tmp_path.iterdir()] == ["table.md"], "half a draft fills a full disk"
     assert path.read_text() == "old"
     write_atomically(path, b"new")
     assert [file.name for file in tmp_path.iterdir()] == ["table.md"]

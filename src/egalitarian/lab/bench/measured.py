@@ -24,7 +24,7 @@ import egalitarian
 from egalitarian.lab.bench.theme import BenchRow, Setup, Theme, message
 from egalitarian.lab.report import Block, markdown_lines
 from egalitarian.lab.report.figures import CYCLE, WIDTH, styled
-from egalitarian.lab.runs import environment, write_atomically
+from egalitarian.lab.runs import OTHER_FOLDER, environment, writable, write_atomically
 
 MARKERS = "os^Dv"
 Report = Callable[[str], None]
@@ -79,14 +79,15 @@ class Measured:
 
     def write(self, out: Path) -> list[Path]:
         """Writes the Markdown table, the raw numbers, and the picture if there is anything to draw."""
-        out.mkdir(parents=True, exist_ok=True)
         files = [out / f"{self.stem}.{ending}" for ending in ("md", "json", "png")]
         picture = draw(self.theme, self.rows)
-        write_atomically(files[0], self.markdown(files[2].name))
-        write_atomically(files[1], json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n")
-        if picture is None:
-            return files[:2]
-        write_atomically(files[2], picture)
+        with writable(out, OTHER_FOLDER):
+            out.mkdir(parents=True, exist_ok=True)
+            write_atomically(files[0], self.markdown(files[2].name))
+            write_atomically(files[1], json.dumps(self.plain(), indent=1, ensure_ascii=False) + "\n")
+            if picture is None:
+                return files[:2]
+            write_atomically(files[2], picture)
         return files
 
     def markdown(self, picture: str) -> str:
@@ -158,7 +159,8 @@ class Parts:
         self._found[name] = part
         if self.path is not None:
             content = {"basis": self._basis, "parts": self._found}
-            write_atomically(self.path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+            with writable(self.path, OTHER_FOLDER):
+                write_atomically(self.path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def measure_theme(theme: Theme, setup: Setup) -> Measured:

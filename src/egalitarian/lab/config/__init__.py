@@ -18,7 +18,7 @@ from egalitarian.lab.config.contents import (
     load_looks,
     of_table,
 )
-from egalitarian.lab.config.merging import merge, parse_change
+from egalitarian.lab.config.merging import changed_values, merge, parse_change
 from egalitarian.lab.config.method import (
     GrokfastEMASettings,
     GrokfastMASettings,
@@ -110,6 +110,7 @@ __all__ = [
     "TransformSettings",
     "auto_tier",
     "beyond",
+    "changed_values",
     "changing",
     "current_experiment",
     "current_method",

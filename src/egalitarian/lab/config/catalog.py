@@ -23,15 +23,18 @@ from egalitarian.lab.config.merging import (
     Table,
     add_methods,
     apply_change,
+    changed_values,
     fill_optimizers,
     keep_only,
     mark_changed,
     merge,
     merge_user_file,
-    parse_change,
 )
 from egalitarian.lab.config.schema import USER_MODULES, SpecError, nearest, read
 from egalitarian.lab.config.spec import Experiment
+
+MOST_FILES = 100
+"""Of a chain of `extends`."""
 
 
 def names() -> list[str]:
@@ -68,7 +71,7 @@ def load(
         raise SpecError("experiment must be one that is trained, got 'toy', which is simulated; use `egalitarian toy`")
     where = Path(name).stem if name.endswith(".toml") else name
     add_methods(table, added or {})
-    pairs = [*map(parse_change, changes), *(values or {}).items()]
+    pairs = [*changed_values(changes).items(), *(values or {}).items()]
     changed = [setting for key, value in pairs for setting in apply_change(table, key, value, set(methods))]
     fill_optimizers(table, where)
     mark_changed(table, changed, "changed with --set")
@@ -124,8 +127,8 @@ def _run_task_file(path: Path) -> str:
 
 def _execute(name: str, path: Path) -> None:
     found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
+    if found is None or found.loader is None:
+        raise SpecError(f"task.file must end in .py, got {path}; rename it")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module  # dataclasses and type hints look names up there
     try:
@@ -162,6 +165,8 @@ def _table(name: str, children: tuple[str, ...] = ()) -> Table:
     """The file's table merged over those it extends; `children` are the files that extend it."""
     table = _read_table(name, _read_text(name, children))
     base, only = table.pop("extends", None), table.pop("only", None)
+    if len(children) > MOST_FILES:
+        raise SpecError(f"extends must lead through at most {MOST_FILES} files, got more at {name}; join some of them")
     if base is None:
         if only is not None:
             raise SpecError(f"only must come with extends, got {only!r} alone in {name}; add extends, or remove only")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,13 @@ def merge_user_file(under: Table, table: Table, name: str) -> Table:
     for key in keys:
         if key[0] == "optim":
             mark_changed(kept, [("methods", method, *key) for method in methods_of(merge(kept, table))], Path(name).name)
-    return merge(kept, table)
+    merged = merge(kept, table)
+    methods = methods_of(merged)
+    for method in table.get("claims", {}):
+        if method not in methods:
+            hint = nearest(method, methods) or f"one of {', '.join(methods)}"
+            raise SpecError(f"claims must be about methods of the experiment, got {method!r} in {name}; {hint}")
+    return merged
 
 
 def keep_only(table: Table, only: Any, name: str) -> Table:
@@ -85,12 +91,12 @@ def fill_optimizers(table: Table, where: str) -> None:
 
 def mark_changed(table: Table, changed: Iterable[Key], source: str) -> None:
     """Records the source of changed settings, and drops the paper's claims that no longer apply."""
-    sources, claims = dict(table.get("sources", {})), dict(table.get("claims", {}))
-    for key in changed:
-        path = ".".join(key)
-        sources = {other: text for other, text in sources.items() if not other.startswith(f"{path}.")} | {path: source}
-        claims = {method: claim for method, claim in claims.items() if not _voids_claim(key, method)}
-    table |= {"sources": sources, "claims": claims}
+    keys = list(changed)
+    paths = dict.fromkeys((".".join(key) for key in keys), source)
+    kept = {key: text for key, text in table.get("sources", {}).items() if not _is_below(key, paths)}
+    claims = table.get("claims", {}).items()
+    table["sources"] = kept | paths
+    table["claims"] = {method: claim for method, claim in claims if not any(_voids_claim(key, method) for key in keys)}
 
 
 def methods_of(table: Table) -> dict[str, Table]:
@@ -107,6 +113,11 @@ def setting_of(key: Key) -> Key:
 def _voids_claim(key: Key, method: str) -> bool:
     """Whether a claim about a method no longer applies once this setting has changed. A longer budget voids none."""
     return key[1] == method and key[2] != "epochs" if key[0] == "methods" else key != ("measure", "past")
+
+
+def _is_below(key: str, paths: Container[str]) -> bool:
+    """Whether the key of a setting leads into one of these."""
+    return any(key[:end] in paths for end, letter in enumerate(key) if letter == ".")
 
 
 def _leaves(value: Any, key: Key = ()) -> Iterator[Key]:
@@ -136,6 +147,15 @@ def parse_change(change: str) -> tuple[str, Any]:
         return key.strip(), _parse_value(text.strip())
     except ValueError as error:
         raise SpecError(f"--set {key.strip()} {error}") from None
+
+
+def changed_values(changes: Iterable[str]) -> Table:
+    """Values by dotted key from `key=value` texts, in the order of the changes; of equal keys the last one counts."""
+    values: Table = {}
+    for key, value in map(parse_change, changes):
+        values.pop(key, None)
+        values[key] = value
+    return values
 
 
 def apply_change(table: Table, key: str, value: Any, chosen: set[str]) -> list[Key]:

@@ -194,7 +194,7 @@ def _coerce(hint: Any, value: Any, what: str) -> Any:
         if get_origin(option) is Literal and isinstance(value, str) and value in get_args(option):
             return value
         if option is float and isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
-            return float(value)
+            return float(value) + 0.0  # -0.0 would be another run with the same results
         if option is int and isinstance(value, int) and not isinstance(value, bool):
             return value
         if get_origin(option) is tuple and isinstance(value, list | tuple):

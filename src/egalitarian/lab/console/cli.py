@@ -26,6 +26,7 @@ from egalitarian.lab.runs import (
     Interrupted,
     Store,
     StoreError,
+    message_of,
 )
 
 
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _stopped_at_once()
     except (StoreError, DataError, ImportError, ValueError, OSError) as error:
-        print(f"egalitarian: {error}", file=sys.stderr)
+        print(f"egalitarian: {message_of(error)}", file=sys.stderr)
         return 2
     return 0
 

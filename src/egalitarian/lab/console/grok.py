@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import statistics
 import textwrap
@@ -24,7 +25,19 @@ from egalitarian.lab.analysis import MethodSummary, summarize_method
 from egalitarian.lab.config import Experiment, Look, LowRankPolarSettings, Method, PolarSettings, RowNormSettings
 from egalitarian.lab.console.tables import table
 from egalitarian.lab.report.figures import WIDTH, literal, look, mark, styled
-from egalitarian.lab.runs import Interrupted, Listener, Progress, Record, Stop, Store, sweep, threshold_text, try_step
+from egalitarian.lab.runs import (
+    Interrupted,
+    Listener,
+    Progress,
+    Record,
+    Stop,
+    Store,
+    sweep,
+    threshold_text,
+    try_step,
+    writable,
+    write_atomically,
+)
 
 SHORT = 2000
 """Epochs of a budget that is never cut: within them SGD at lr 5 passes on every modular task."""
@@ -265,7 +278,10 @@ def draw_grok(store: Store, experiment: Experiment, methods: Sequence[MethodRuns
         title=f"passes {100 * experiment.measure.threshold:g} %" if experiment.measure.has_threshold else None,
         alignment="left",
     )
-    figure.savefig(path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.removeprefix("."))
+    with writable(path, "free some space, or name another file with --picture; the runs are stored"):
+        write_atomically(path, picture.getvalue())
 
 
 def chance(experiment: Experiment) -> float:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from egalitarian.lab.config import Experiment, SpecError
-from egalitarian.lab.runs import StoreError, write_atomically
+from egalitarian.lab.runs import StoreError, writable, write_atomically
 
 MOST_SEEDS = 10_000
 MOST_THREADS = 1024
@@ -179,22 +179,6 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def choose_device(text: str) -> torch.device:
-    """The device of this name. `auto` is the GPU if there is one."""
-    if text == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(text)
-    except RuntimeError:
-        raise SpecError(f"--device must be auto, cpu, cuda or cuda:N, got {text!r}; auto chooses for you") from None
-    if chosen.type not in ("cpu", "cuda"):
-        raise SpecError(f"--device must be auto, cpu, cuda or cuda:N, got {text!r}; auto chooses for you")
-    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
-        there = f"{torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "no GPU"
-        raise SpecError(f"--device must be one that torch finds, got {text!r} and {there}; use --device cpu or auto")
-    return chosen
-
-
 def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     """The named methods, or those trained by default if none is named; `all` is every method."""
     for name in names:
@@ -214,7 +198,7 @@ def existing_runs(runs: Path) -> Path:
 
 def own_folder(option: str, folder: Path) -> Path:
     """A folder other than the current one, since a report writes a README.md."""
-    if folder.resolve() == Path.cwd():
+    if os.path.realpath(folder) == os.path.realpath(Path.cwd()):  # unlike `resolve`, it takes a link to itself
         raise SpecError(f"{option} must be a folder of its own, got the current one; for example report")
     return folder
 
@@ -229,11 +213,8 @@ def own_file(path: Path, content: str) -> Path:
 
 def write_own_file(path: Path, content: str, text: str) -> None:
     """Writes `text` to an `own_file`. A full disk or a missing permission is an error, and leaves the file as it was."""
-    try:
+    with writable(path, "free some space, or name another file"):
         write_atomically(own_file(path, content), text)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SpecError(f"{path} must be writable, got: {reason}; free some space, or name another file") from error
 
 
 def picture_file(path: Path) -> Path:
@@ -262,6 +243,14 @@ def split_words(text: str | None) -> list[str]:
 def split_each(values: Sequence[str] | None) -> list[str]:
     """The words of an option that may be given more than once, each time with several."""
     return list(dict.fromkeys(word for value in values or () for word in split_words(value)))
+
+
+def split_methods(values: Sequence[str] | None) -> list[str]:
+    """The names after --methods; none only if the option is absent: `-m "$METHODS"` must not train all by mistake."""
+    names = split_each(values)
+    if values and not names:
+        raise SpecError(f"--methods must name at least one, got {','.join(values)!r}; leave it out for the usual ones")
+    return names
 
 
 def parse_numbers(option: str, text: str) -> list[float] | None:

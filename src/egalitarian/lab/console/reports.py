@@ -20,7 +20,6 @@ from egalitarian.lab.console.options import (
     ExperimentsArgument,
     RunsOption,
     ThreadsOption,
-    choose_device,
     existing_runs,
     own_folder,
     parse_counts,
@@ -30,7 +29,7 @@ from egalitarian.lab.console.options import (
     write_own_file,
 )
 from egalitarian.lab.console.tables import LEAST, put, table
-from egalitarian.lab.runs import Store, configure_process
+from egalitarian.lab.runs import OTHER_FOLDER, Store, choose_device, configure_process, writable
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.analysis import Checked, Verdict
@@ -182,12 +181,17 @@ def bench(
     if setup.only and "train" not in [theme.name for theme in listed]:
         raise SpecError(f"--only must go with the theme train, got {', '.join(setup.only)}; `egalitarian bench train`")
     chosen_workloads(setup)
-    out.mkdir(parents=True, exist_ok=True)
+    with writable(out, OTHER_FOLDER):
+        out.mkdir(parents=True, exist_ok=True)
     for theme in listed:
         with status_line(console, theme.name) as update:
             remark = partial(console.print, soft_wrap=True, markup=False)
             measured = measure_theme(theme, dataclasses.replace(setup, report=update, note=remark))
-        print_bench(console, measured, measured.write(out))
+        files: Sequence[Path] = ()
+        try:
+            files = measured.write(out)
+        finally:  # with a full disk, too, the table is shown: it took minutes to measure
+            print_bench(console, measured, files)
         if not measured.complete:
             console.print("Stopped. What was measured is written.")
             raise typer.Exit(130)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from egalitarian.lab.config import Claim, Experiment, Method, Optim, Settings, everything, load, meaning
-from egalitarian.lab.console.options import ChangesOption, ExperimentArgument, MethodsOption, choose_methods, split_each
+from egalitarian.lab.console.options import ChangesOption, ExperimentArgument, MethodsOption, choose_methods, split_methods
 from egalitarian.lab.console.tables import put, table
 
 PARTS = ("task", "model", "training", "measure")
@@ -39,7 +39,7 @@ def show(
 
     --sources lists where each comes from: the paper, the authors' code, or us.
     """
-    console, names = Console(highlight=False), split_each(methods)
+    console, names = Console(highlight=False), split_methods(methods)
     chosen = load(experiment, changes or (), names)
     listed = choose_methods(chosen, names)
     for part in describe_sources(chosen, listed) if sources else describe_settings(chosen, listed, console.width):

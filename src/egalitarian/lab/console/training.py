@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from egalitarian.lab import config
-from egalitarian.lab.config import SpecError
+from egalitarian.lab.config import SpecError, changed_values
 from egalitarian.lab.console.display import follow
 from egalitarian.lab.console.grok import MethodRuns, compare, describe_comparison
 from egalitarian.lab.console.options import (
@@ -33,13 +33,13 @@ from egalitarian.lab.console.options import (
     TablesOption,
     TensorBoardOption,
     ThreadsOption,
-    choose_device,
     choose_methods,
     distinct_experiments,
     own_folder,
     parse_seeds,
     picture_file,
     split_each,
+    split_methods,
 )
 from egalitarian.lab.console.settings import unchanged_settings
 from egalitarian.lab.console.tables import put, trained_table
@@ -49,7 +49,7 @@ from egalitarian.lab.runs import (
     Progress,
     Request,
     Store,
-    changed_values,
+    choose_device,
     configure_process,
     stored_progress,
     threshold_text,
@@ -85,7 +85,7 @@ def grok(
     configure_process(threads, data)
     from egalitarian.lab.console.grok import draw_grok
 
-    console, names = Console(highlight=False), split_each(methods)
+    console, names = Console(highlight=False), split_methods(methods)
     chosen = config.load(experiment, changes or (), names)
     names = names and choose_methods(chosen, names)
     store, where, numbers = Store(runs), choose_device(device), parse_seeds(seeds)
@@ -135,7 +135,7 @@ def run(
     GPU, the lab takes the fast polar factor. That is another run than on a CPU (docs/lab.md).
     """
     configure_process(threads, data)
-    console, names = Console(highlight=False), split_each(method)
+    console, names = Console(highlight=False), split_methods(method)
     if tensorboard and jobs > 1:
         raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
     asked = [
@@ -238,7 +238,7 @@ def tune(
     from egalitarian.lab.tuning import Job, chosen, load_plan, shrunk
 
     console = Console(highlight=False)
-    listed, names = load_plan(plan), tuple(split_each(methods))
+    listed, names = load_plan(plan), tuple(split_methods(methods))
     families = [shrunk(each, quick) for each in chosen(listed, family)]
     if estimate:
         print_estimate(console, families, names)

@@ -5,6 +5,7 @@ It stops when nobody reads its output any more: a pool that was killed leaves no
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -12,36 +13,72 @@ import select
 import signal
 import sys
 import threading
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, TextIO, Union, get_args, get_origin, get_type_hints
 
+from egalitarian.lab.config import SpecError
 from egalitarian.lab.executors.local import STOPPED, Executable, Lines
 from egalitarian.lab.problems import DataError
-from egalitarian.lab.runs import Interrupted, StoreError
+from egalitarian.lab.runs import Interrupted, StoreError, message_of
 
 KINDS = {"train": "egalitarian.lab.runs:Request", "tune": "egalitarian.lab.tuning:TuneRequest"}
 """Import paths of the classes of requests. Executors import none of them: tuning imports executors."""
+WRITER = "`request_json` writes requests"
 
 
-def read_request(values: dict[str, Any]) -> Executable:
-    """The request that these values describe, `kind` among them."""
-    kind = values.pop("kind")
+def read_request(values: Any) -> Executable:
+    """The request that these values describe, `kind` among them. A SpecError names what does not belong to a request."""
+    kind = values.get("kind") if isinstance(values, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        got = f"the kind {kind!r}" if isinstance(values, dict) else f"{type(values).__name__} without a kind"
+        raise SpecError(f"request must be an object of kind {' or '.join(KINDS)}, got {got}; {WRITER}")
     module, _, name = KINDS[kind].partition(":")
-    request: type[Executable] = getattr(importlib.import_module(module), name)
-    return request.from_json(values)
+    request: Any = getattr(importlib.import_module(module), name)
+    fields = {field.name: field for field in dataclasses.fields(request)}
+    values = {key: value for key, value in values.items() if key != "kind"}
+    for key in sorted(fields.keys() ^ values.keys()):
+        state = "one that lacks it" if key in fields else "one more"
+        raise SpecError(f"request must have the fields {', '.join(fields)}, got {state}: {key!r}; {WRITER}")
+    hints = get_type_hints(request)
+    for key, value in values.items():
+        if not _fits(hints[key], value):
+            raise SpecError(f"{key} of a request must be {fields[key].type}, got {value!r}; {WRITER}")
+    return request.from_json(values)  # type: ignore[no-any-return]
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value of JSON is of this type: paths come as text, tuples as lists."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(option, value) for option in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, list) and all(_fits(get_args(hint)[0], item) for item in value)
+    if get_origin(hint) is Mapping:
+        return isinstance(value, dict)
+    accepted = {Path: (str,), float: (int, float)}.get(hint, (hint,))
+    return isinstance(value, accepted) and (hint is bool or not isinstance(value, bool))
 
 
 def main() -> int:
     """Carries out one request and returns the exit status. A user's mistake is a message, not a traceback."""
     try:
-        return read_request(json.load(sys.stdin)).carry_out(Lines())
+        return read_request(_read_json(sys.stdin)).carry_out(Lines())
     except Interrupted:
         return STOPPED
     except KeyboardInterrupt:
         print("Stopped at once. The last checkpoint is stored.", file=sys.stderr)
         return STOPPED
     except (StoreError, DataError, ImportError, ValueError, OSError) as error:
-        print(f"egalitarian: {error}", file=sys.stderr)
+        print(f"egalitarian: {message_of(error)}", file=sys.stderr)
         return 2
+
+
+def _read_json(file: TextIO) -> Any:
+    try:
+        return json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"request must be JSON, got a text that is not: {error}; {WRITER}") from None
 
 
 def stop_with_reader(output: int) -> None:

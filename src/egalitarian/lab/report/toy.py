@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from egalitarian.lab.config import load_looks
 from egalitarian.lab.report.figures import CYCLE, OKABE_ITO, WIDTH, save, styled
 from egalitarian.lab.report.render import to_csv
+from egalitarian.lab.runs import OTHER_FOLDER, writable, write_atomically
 from egalitarian.lab.theory import (
     ClaimSummary,
     Cloud,
@@ -87,15 +88,18 @@ def toy_report(eps: Sequence[float] | None = None, out: Path = Path("toy"), quic
 
     Raises:
         ValueError: an eps outside (0, 1], none, or more than six; `out` is a file.
+        StoreError: `out` cannot be written.
     """
     if eps is not None:
         check_grid(eps)
     if out.exists() and not out.is_dir():
         raise ValueError(f"out must be a folder, got the file {out}; name another")
-    figures = draw_all(out, quick, eps)
-    claims = toy_claims(quick=quick)
     table = out / "toy-claims.csv"
-    table.write_text(to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]), encoding="utf-8")
+    with writable(out, OTHER_FOLDER):
+        out.mkdir(parents=True, exist_ok=True)  # before the simulation, which takes a minute
+        figures = draw_all(out, quick, eps)
+        claims = toy_claims(quick=quick)
+        write_atomically(table, to_csv([{**asdict(row), "verdict": row.verdict} for row in claims]))
     return ToyReport(claims, summarize(claims), figures, table)
 
 

@@ -18,7 +18,7 @@ from egalitarian.lab.report.page import Page, Picture, html, readme
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
 from egalitarian.lab.report.summary import Overview, cost_lines, overview, provenance_table, variants_table
 from egalitarian.lab.report.tables import build_table
-from egalitarian.lab.runs import Store, write_atomically
+from egalitarian.lab.runs import OTHER_FOLDER, Store, writable, write_atomically
 
 T = TypeVar("T")
 
@@ -71,8 +71,9 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
-        ReportError: `out` is a file, or cannot be written; or, unless `replace` is set, it has a README.md or an index.html
-            that no report wrote, or holds a report of more runs.
+        ReportError: `out` is a file; or, unless `replace` is set, it has a README.md or an index.html that no report wrote,
+            or holds a report of more runs.
+        StoreError: `out` cannot be written.
     """
     if out.exists() and not out.is_dir():
         raise ReportError(f"out must be a folder, got the file {out}; name another with --out")
@@ -90,7 +91,8 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
             f"another with --out, or add --replace"
         )
     contents = contents_for(gathered)
-    with _writable(out):
+    with writable(out, OTHER_FOLDER):
+        out.mkdir(parents=True, exist_ok=True)
         return _Writing(out, gathered, contents, store.root.resolve().name).write_all()
 
 
@@ -250,16 +252,3 @@ def _title(gathered: Gathered) -> str:
     if own and len(own) == len(gathered.experiments):
         return "; ".join(own)
     return "Egalitarian gradient descent: the paper against our runs"
-
-
-@contextlib.contextmanager
-def _writable(out: Path) -> Iterator[None]:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ReportError(
-            f"{error.filename or out} must be writable, got: {reason}; free some space, fix the permissions, or name "
-            f"another folder with --out"
-        ) from error

@@ -5,7 +5,7 @@ a run are described in `store.py`.
 """
 
 from egalitarian.lab.config import Record
-from egalitarian.lab.runs.files import Checkpoint, StoreError, write_atomically
+from egalitarian.lab.runs.files import OTHER_FOLDER, Checkpoint, StoreError, message_of, writable, write_atomically
 from egalitarian.lab.runs.outcome import (
     Interrupted,
     Listener,
@@ -21,7 +21,7 @@ from egalitarian.lab.runs.outcome import (
 from egalitarian.lab.runs.provenance import CONCURRENT, environment, hardware
 from egalitarian.lab.runs.request import (
     Request,
-    changed_values,
+    choose_device,
     configure_process,
     stored_progress,
     train_requests,
@@ -32,6 +32,7 @@ from egalitarian.lab.runs.sweeps import sweep, try_step
 
 __all__ = [
     "CONCURRENT",
+    "OTHER_FOLDER",
     "Checkpoint",
     "Interrupted",
     "Listener",
@@ -45,11 +46,12 @@ __all__ = [
     "Store",
     "StoreError",
     "Stored",
-    "changed_values",
+    "choose_device",
     "configure_process",
     "environment",
     "epoch_text",
     "hardware",
+    "message_of",
     "stored_progress",
     "sweep",
     "threshold_text",
@@ -57,5 +59,6 @@ __all__ = [
     "training_seconds",
     "try_step",
     "unfinished",
+    "writable",
     "write_atomically",
 ]

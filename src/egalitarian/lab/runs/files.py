@@ -25,9 +25,14 @@ class Held(Exception):  # noqa: N818  # the caller decides whether it is an erro
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Writes a draft, flushes it to the disk and renames it to `path`: a reader sees the old or the new file."""
     draft = path.with_name(path.name + DRAFT)
-    draft.write_bytes(content.encode() if isinstance(content, str) else content)
-    _sync(draft)
-    draft.replace(path)
+    try:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        _sync(draft)
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # half a draft would keep a full disk full
+            draft.unlink()
+        raise
     _sync(path.parent)  # else the rename itself may be lost
 
 
@@ -57,17 +62,32 @@ class StoreError(RuntimeError):
     """A problem of stored runs that the user must decide about."""
 
 
+KEPT = (
+    "the last checkpoint is safe: free some space or fix the permissions and run the same command again, or choose "
+    "another folder with --runs"
+)
+"""What to do when a run cannot be written."""
+OTHER_FOLDER = "free some space, fix the permissions, or name another folder with --out"
+"""What to do when results cannot be written."""
+
+
 @contextlib.contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """A full disk or a missing permission becomes a StoreError."""
+def writable(path: Path, way_out: str = KEPT) -> Iterator[None]:
+    """A full disk or a missing permission becomes a StoreError, which names the file, or else `path`."""
     try:
         yield
     except (OSError, SafetensorError) as error:
+        name = str(getattr(error, "filename", None) or path).removesuffix(DRAFT)
         reason = getattr(error, "strerror", None) or str(error)
-        raise StoreError(
-            f"{path} must be writable, got: {reason}; the last checkpoint is safe: free some space or fix the "
-            f"permissions and run the same command again, or choose another folder with --runs"
-        ) from error
+        raise StoreError(f"{name} must be writable, got: {reason}; {way_out}") from error
+
+
+def message_of(error: Exception) -> str:
+    """The text of an error for the user. Python's own about a file begins with a number and has no way out."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    what = "a file" if error.filename is None else str(error.filename)
+    return f"{what} must be usable, got: {error.strerror}; correct the path, the permissions or the disk's free space"
 
 
 @contextlib.contextmanager

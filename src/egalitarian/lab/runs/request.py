@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from egalitarian.lab.config import Experiment, load, parse_change
+from egalitarian.lab.config import Experiment, SpecError, load
 from egalitarian.lab.runs.files import StoreError
 from egalitarian.lab.runs.outcome import Listener, Progress, Stop
 from egalitarian.lab.runs.store import Store
@@ -48,6 +48,12 @@ class Request:
     def __post_init__(self, preloaded: Experiment | None) -> None:
         if preloaded is not None:
             self.__dict__["loaded"] = preloaded
+        if not self.seeds or min(self.seeds) < 0:
+            raise SpecError(f"seeds must be at least one number from 0, got {list(self.seeds)}; for example [0, 1]")
+        for what, least in (("epochs", 1), ("past", 0)):
+            value = getattr(self, what)
+            if value is not None and value < least:
+                raise SpecError(f"{what} must be at least {least}, got {value}; leave it out for the experiment's own")
 
     @property
     def name(self) -> str:
@@ -97,7 +103,7 @@ def train_requests(requests: Sequence[Request], listener: Listener) -> list[list
     """Trains in this process, one after another, what is not stored. Returns the progress of every request's seeds."""
 
     def train(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-        device, store = torch.device(request.device), Store(request.runs)
+        device, store = choose_device(request.device), Store(request.runs)
         return sweep(request.loaded, request.method, seeds, store, device, stop=stop, listener=listener)
 
     return _by_stage(requests, train)
@@ -109,7 +115,7 @@ def stored_progress(requests: Sequence[Request]) -> list[list[Progress]]:
 
 
 def _read(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-    store, device = Store(request.runs), torch.device(request.device)
+    store, device = Store(request.runs), choose_device(request.device)
     return read_progress(request.loaded, request.method, seeds, store, device, stop=stop)
 
 
@@ -138,13 +144,20 @@ def unfinished(requests: Sequence[Request], *, keep_damaged: bool = False) -> li
     return [request for request in requests if not is_stored(request)]
 
 
-def changed_values(changes: Iterable[str]) -> dict[str, Any]:
-    """Values by dotted key from `key=value` texts, in the order of the changes; of equal keys the last one counts."""
-    values: dict[str, Any] = {}
-    for key, value in map(parse_change, changes):
-        values.pop(key, None)
-        values[key] = value
-    return values
+def choose_device(text: str) -> torch.device:
+    """The device of this name. `auto` is the GPU if there is one."""
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(text)
+    except RuntimeError:
+        raise SpecError(f"--device must be auto, cpu, cuda or cuda:N, got {text!r}; auto chooses for you") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise SpecError(f"--device must be auto, cpu, cuda or cuda:N, got {text!r}; auto chooses for you")
+    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
+        there = f"{torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "no GPU"
+        raise SpecError(f"--device must be one that torch finds, got {text!r} and {there}; use --device cpu or auto")
+    return chosen
 
 
 def configure_process(threads: int, data: Path | None) -> None:
@@ -153,6 +166,8 @@ def configure_process(threads: int, data: Path | None) -> None:
     No folder leaves the one that is set. One thread is usually best: small matrix products on busy cores are many times
     slower when threads wait for each other.
     """
+    if threads < 1:
+        raise SpecError(f"threads must be at least 1, got {threads}; one is usually best")
     torch.set_num_threads(threads)
     if data is not None:
         os.environ["EGALITARIAN_DATA"] = str(data.expanduser())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from PIL import Image
 
 from egalitarian.lab.analysis import Array, Band, Gathered, estimate
 from egalitarian.lab.config import Experiment, Look, load_looks
+from egalitarian.lab.runs import write_atomically
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -253,9 +255,13 @@ def save(figure: Figure, path: Path) -> list[Path]:
     if path.suffix in (".png", ".svg"):
         raise ValueError(f"path must be without suffix, got {path}; .png and .svg are added")
     path.parent.mkdir(parents=True, exist_ok=True)
-    files = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
-    figure.savefig(files[0], metadata={"Software": None})
-    figure.savefig(files[1], metadata={"Date": None, "Creator": None})
+    undated: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    files = []
+    for ending, metadata in undated.items():
+        content = io.BytesIO()
+        figure.savefig(content, format=ending, metadata=metadata)
+        files.append(path.with_name(f"{path.name}.{ending}"))
+        write_atomically(files[-1], content.getvalue())
     return files
 
 

@@ -55,7 +55,7 @@ class Training(Settings):
     drop_last: bool = setting(True)
     """Whether an epoch's last, incomplete batch is left out."""
     precision: Literal["float32", "float64"] = setting("float32")
-    passes: int = setting(1, least=1)
+    passes: int = setting(1, least=1, most=10_000)
     """Passes over the data in one epoch. Everything is measured at the end of an epoch: more passes measure less often."""
     readings: int = setting(1, least=1)
     """Epochs that one pass over the data is divided into, all with as many steps: more readings measure more often."""

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from egalitarian.lab.config import load
+from egalitarian.lab.config import SpecError, load
 from egalitarian.lab.executors import TIME_OVER, Lines
-from egalitarian.lab.runs import Store, configure_process, environment
+from egalitarian.lab.runs import Store, choose_device, configure_process, environment
 from egalitarian.lab.tuning.plan import Family, chosen, load_plan, shrunk
 from egalitarian.lab.tuning.points import Grid
 from egalitarian.lab.tuning.results import Results, locked
@@ -119,9 +119,11 @@ class TuneRequest:
     def carry_out(self, lines: Lines) -> int:
         deadline = deadline_after(self.minutes)
         configure_process(self.threads, self.data)
-        (planned,) = chosen(load_plan(self.plan), self.family)
-        family = shrunk(planned, self.quick)
-        job = Job([family], (self.method,), self.changes, self.runs, self.out, torch.device(self.device), self.quick)
+        planned, *others = chosen(load_plan(self.plan), self.family)
+        if others:
+            raise SpecError(f"family must be one family of the plan in a request, got {self.family!r}; name it")
+        family, device = shrunk(planned, self.quick), choose_device(self.device)
+        job = Job([family], (self.method,), self.changes, self.runs, self.out, device, self.quick)
         (results,) = job.prepare()
         try:
             job.tune(family, results, lambda method, text: lines.status(text), deadline)

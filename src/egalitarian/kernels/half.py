@@ -5,7 +5,7 @@ near 1. The first step finds ν: the Schatten-8 norm of G, |K²|^(1/4), or for f
 least the largest singular value, and at most the Schatten-4 norm.
 
 - Coarse: four steps in float16. Together they amplify a weak direction about 240 times, so that rounding noise stays weak.
-- Fast: seven steps. In the first four every matrix is the sum of two float16 words: one would drown weak directions.
+- Fast: seven steps. In the first five every matrix is the sum of two float16 words: one would drown weak directions.
 
 For a long matrix, two steps at a time act on its Gram matrix. The next pair starts from the Gram matrix of the new factor.
 That removes the rounding which the pair before has amplified. The last fast steps are single, since the rounding of a pair
@@ -32,8 +32,9 @@ COARSE_TOLERANCE = 0.15
 FAST_LOW = 5.5e-4
 """The lower end of the fast steps: 1e-3 of the largest singular value, which is more than half of the norm."""
 FAST_TOLERANCE = 1e-3
-SPLIT_STEPS = 4
-"""Fast steps in two words. After them, no direction above 1e-3 of the largest is weak."""
+SPLIT_STEPS = 5
+"""Fast steps in two words. After four, no direction above 1e-3 of the largest is weak; the fifth is for matrices of a few
+rows, whose rounding does not average out."""
 LONG = 1.5
 """From this ratio of the sides on, pairs of steps on the Gram matrix cost less."""
 LONGEST_ROW = 32768

@@ -5,7 +5,7 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 
-.PHONY: help grok test test-slow lint types imports api bench noise figure examples paper results clean
+.PHONY: help grok test test-slow lint types imports api bench peers noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -42,6 +42,10 @@ api: $(STAMP)    ## write docs/api.md from signatures and docstrings
 bench: $(STAMP)  ## measure what EGD costs here, into bench/ (15 minutes on a CPU)
 	$(VENV)/bin/egalitarian bench --device $(DEVICE)
 	$(VENV)/bin/python benchmarks/lab.py
+
+peers: $(STAMP)  ## unpack other packages into scratch/peers, for `egalitarian bench train` where nothing can be installed
+	$(PIP) install --no-deps --upgrade --target scratch/peers pytorch_optimizer==4.1.0 heavyball==3.2.1 \
+		gram-newton-schulz==0.1.6 muon-optimizer==0.1.0 opt_einsum==3.4.0
 
 noise: $(STAMP)  ## measure the rounding noise of gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py

@@ -55,7 +55,7 @@ class Optim(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformSettings(Kind):
-    """One link of a chain of gradient transforms. Kinds have the names of the library's transforms."""
+    """One link of a chain of gradient transforms. Kinds have the names of the transforms, the library's or the lab's own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,6 +97,44 @@ class RowNormSettings(TransformSettings, kind="row-norm"):
 @dataclass(frozen=True, kw_only=True)
 class NaturalSettings(TransformSettings, kind="natural"):
     """U S⁻¹ Vᵀ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectrumSettings(TransformSettings):
+    """U f(S) Vᵀ: other singular values, the directions as they are. `training/spectra.py` says what makes them comparable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerSettings(SpectrumSettings, kind="power"):
+    """U S^(1-c) Vᵀ: the gradient for c = 0, EGD for 1, the natural gradient for 2."""
+
+    c: float = setting(least=0, most=2)
+    rescaled: bool = setting(False)
+    """Whether the result gets the Frobenius norm of U Vᵀ, instead of the gradient's own scale."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnSettings(SpectrumSettings):
+    """Random values, with the Frobenius norm of U Vᵀ."""
+
+    seed: int = setting(0, least=0)
+    fixed: bool = setting(False)
+    """One draw for all steps, by a direction's rank, instead of a new one for each step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSpectrumSettings(DrawnSettings, kind="random-spectrum"):
+    """Uniform values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfSpectrumSettings(DrawnSettings, kind="half-spectrum"):
+    """Equal values on a random half of the directions, 0 on the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReversedSpectrumSettings(SpectrumSettings, kind="reversed-spectrum"):
+    """The gradient's values in reverse order, with the Frobenius norm of U Vᵀ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,17 @@ import egalitarian as eg
 from egalitarian.lab import config
 from egalitarian.lab.config import Method, Optim, SpecError, TransformSettings
 from egalitarian.lab.training.optimizers import SeedState, build_optimizers, clip_rows
+from egalitarian.lab.training.spectra import HalfSpectrum, Power, RandomSpectrum, ReversedSpectrum
 
 TRANSFORMS = {
     config.PolarSettings: eg.Polar,
     config.LowRankPolarSettings: eg.LowRankPolar,
     config.RowNormSettings: eg.RowNorm,
     config.NaturalSettings: eg.Natural,
+    config.PowerSettings: Power,
+    config.RandomSpectrumSettings: RandomSpectrum,
+    config.HalfSpectrumSettings: HalfSpectrum,
+    config.ReversedSpectrumSettings: ReversedSpectrum,
     config.MomentumSettings: eg.Momentum,
     config.GrokfastEMASettings: eg.GrokfastEMA,
     config.GrokfastMASettings: eg.GrokfastMA,
@@ -93,6 +98,8 @@ class Stepper:
         for link in self._method.transform:
             if isinstance(link, config.NaturalSettings):
                 return "the natural gradient takes an SVD"
+            if isinstance(link, config.SpectrumSettings) and link != config.PowerSettings(c=0):
+                return "another spectrum takes eigenvectors"
             if isinstance(link, config.LowRankPolarSettings) and (link.oversample or (link.share or 1) < 1):
                 return "an oversampled or adaptive rank takes an SVD"
         return ""
@@ -138,7 +145,7 @@ class Stepper:
         return eg.attach(owners[0].optimizer, self._plan, chain, until=until)
 
     def _transform(self, link: TransformSettings) -> Any:
-        """The library's transform. A filter on the targets alone gets the plan."""
+        """The transform. A filter on the targets alone gets the plan."""
         options = {item.name: getattr(link, item.name) for item in fields(link)}
         if options.pop("on", "all") == "targets":
             options["plan"] = self._plan

@@ -34,7 +34,7 @@ from egalitarian.lab.config import catalog
 from egalitarian.lab.console.cli import app
 from egalitarian.lab.console.options import choose_methods, split_each
 from egalitarian.lab.problems import cifar10, cifar10_test, mnist
-from egalitarian.lab.tuning.plan import chosen, load_plan
+from egalitarian.lab.tuning.plan import PLANS, chosen, load_plan
 
 LINKED = (*PAGES, ROOT / "results" / "README.md")
 SIGNATURES = ROOT / "docs" / "api.md"
@@ -118,8 +118,8 @@ def known_options(command: str) -> set[str]:
 def check_names(command: str, given: Mapping[str, Any]) -> None:
     """Experiments, methods, settings and families that a command names are the lab's; a reader's own files are not here."""
     methods, changes = split_each(given.get("methods") or given.get("method")), given.get("changes") or ()
-    if command == "tune" and not given["plan"]:
-        for family in chosen(load_plan(), given["family"]):
+    if command == "tune" and (given["plan"] is None or str(given["plan"]) in PLANS):
+        for family in chosen(load_plan(given["plan"]), given["family"]):
             family.only(tuple(methods))
     if command in ("run", "grok", "show"):
         single = given.get("experiment")

@@ -170,6 +170,15 @@ def test_a_matrix_of_a_stack_is_treated_as_it_is_alone(transform: Any, shape: tu
 
 
 @each
+@pytest.mark.parametrize("shape", [(60, 194), (97, 512)], ids=str)
+def test_on_a_cpu_a_stack_has_the_bits_of_its_matrices(transform: Any, shape: tuple[int, int]) -> None:
+    """At sizes where LAPACK and a batched product take blocks."""
+    stack = torch.randn(3, *shape, generator=stream(0, "stack"))
+    for found, own in zip(transform(stack, SITE), stack, strict=True):
+        assert torch.equal(found, transform(own, SITE))
+
+
+@each
 def test_directions_below_the_cut_off_are_zero(transform: Any) -> None:
     """And they count for no norm: the values are those of the matrix without them."""
     S = torch.tensor([1.0, 0.5, 0.2, 1e-7, 1e-9], dtype=torch.float64)

@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from egalitarian.lab.config import GrokfastEMASettings, MomentumSettings, PolarSettings, RowNormSettings, SpecError, catalog
-from egalitarian.lab.tuning.plan import chosen, estimate, load_plan, shrunk
+from egalitarian.lab.config import (
+    GrokfastEMASettings,
+    HalfSpectrumSettings,
+    MomentumSettings,
+    PolarSettings,
+    PowerSettings,
+    RandomSpectrumSettings,
+    ReversedSpectrumSettings,
+    RowNormSettings,
+    SpecError,
+    catalog,
+)
+from egalitarian.lab.tuning.plan import PLANS, chosen, estimate, load_plan, shrunk
 
 PLAN = load_plan()
 STOCK = ("sgd", "sgd-momentum", "adam", "adamw")
@@ -176,6 +187,47 @@ def test_a_bad_plan_is_an_error(name: str, tmp_path: Path) -> None:
     assert "; " in str(caught.value)
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_of_the_lab_has_a_name(name: str) -> None:
+    plan = load_plan(Path(name))
+    assert name in plan
+    for family in plan.values():
+        assert set(family.added) == set(family.methods), "no method is the experiment's own"
+
+
+@pytest.mark.parametrize(("name", "methods"), [("spectrum", 12), ("spectrum-rescaled", 9)])
+def test_the_plan_of_spectra_has_the_fair_comparisons_rules_and_its_coarse_grid_alone(name: str, methods: int) -> None:
+    family, addition = load_plan(Path("spectrum"))[name], PLAN["addition"]
+    for rule in (
+        *("experiment", "budget", "readings", "fresh_readings", "lrs", "decays", "lr_factor", "decay_factor"),
+        *("further", "cut", "validation", "tuning_seeds", "fresh_seeds", "matrices"),
+    ):
+        assert getattr(family, rule) == getattr(addition, rule), rule
+    assert (family.points, estimate(family).points) == (24, methods * 24)
+
+
+@pytest.mark.parametrize("name", ["spectrum", "spectrum-rescaled"])
+def test_the_methods_of_that_plan_differ_in_the_spectrum_alone(name: str) -> None:
+    family, rescaled = load_plan(Path("spectrum"))[name], name == "spectrum-rescaled"
+    experiment = catalog.load(family.experiment, added=family.added)
+    methods = {each: experiment.method(each) for each in family.methods}
+    powers = {f"power-{25 * number}": PowerSettings(c=number / 4, rescaled=rescaled) for number in range(9)}
+    others = {"random": RandomSpectrumSettings(), "half": HalfSpectrumSettings(), "reversed": ReversedSpectrumSettings()}
+    links = powers if rescaled else powers | others
+    assert {each: method.transform for each, method in methods.items()} == {each: (link,) for each, link in links.items()}
+    plain = methods["power-0"].replace(title="", transform=())
+    assert all(method.replace(title="", transform=()) == plain for method in methods.values())
+    assert (plain.decay, plain.decayed, plain.targets) == ("after", "all", ("hidden.weight", "output.weight"))
+    assert plain.optim.momentum == 0
+
+
+def test_methods_with_the_norm_of_egds_step_have_egds_grid() -> None:
+    plan = load_plan(Path("spectrum"))
+    egd = plan["spectrum"].methods["power-100"]
+    alike = [*plan["spectrum-rescaled"].methods.values(), *(plan["spectrum"].methods[x] for x in ("random", "half", "reversed"))]
+    assert all((each.lr, each.decay) == (egd.lr, egd.decay) for each in alike)
+
+
 def test_an_experiment_is_found_in_the_folder_of_its_plan(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('extends = "parity-2"\n')
     (tmp_path / "plan.toml").write_text(OWN.replace('"parity-2"', '"own.toml"'))
@@ -191,3 +243,5 @@ def test_a_name_that_the_plan_lacks_is_an_error() -> None:
         PLAN["addition"].only(("egd-sdg",))
     with pytest.raises(SpecError, match="must be a TOML file, got one that cannot be read"):
         load_plan(Path("nowhere.toml"))
+    with pytest.raises(SpecError, match="or name a plan of the lab: spectrum"):
+        load_plan(Path("spectra"))

@@ -212,7 +212,9 @@ def tune(
     changes: ChangesOption = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", metavar="FILE", help="TOML file with your own families.", show_default="the lab's"),
+        typer.Option(
+            "--plan", metavar="PLAN", help="TOML file with your own families, or spectrum.", show_default="the lab's"
+        ),
     ] = None,
     jobs: JobsOption = 1,
     runs: RunsOption = Path("runs"),

@@ -97,7 +97,7 @@ class TuneRequest:
     threads: int = 1
     changes: tuple[str, ...] = ()
     plan: Path | None = None
-    """A user's plan; None is the lab's."""
+    """A user's file, or the name of a plan; None is the fair comparison's."""
     quick: bool = False
     data: Path | None = None
     """The folder of the data sets; None is the default one."""

@@ -13,6 +13,10 @@ from typing import Any, Literal, NamedTuple
 
 from egalitarian.lab.config import OLD_METHODS, Settings, SpecError, merge, nearest, read, refuse_unknown, setting
 
+FAIR = "paper/_tuning.toml"
+"""The fair comparison's plan."""
+PLANS = {"spectrum": "beyond/_spectrum.toml"}
+"""The lab's other plans, by the name that stands for a file."""
 MOST = 99
 """The largest number of values, basins or points in one part of a search."""
 QUICK_EPOCHS = 20
@@ -213,7 +217,7 @@ def shrunk(family: Family, quick: bool = True) -> Family:
 
 
 def load_plan(path: Path | None = None) -> dict[str, Family]:
-    """All families of a file, by default of the lab's own.
+    """All families of a TOML file, or of a plan of the lab by its name; None is the fair comparison's.
 
     [all] holds what a family does not set itself, and [methods] the methods of every family.
     """
@@ -259,13 +263,15 @@ def chosen(plan: Mapping[str, Family], name: str) -> list[Family]:
 
 
 def _table(where: str, path: Path | None) -> dict[str, Any]:
-    shipped = resources.files("egalitarian.lab") / "paper" / "_tuning.toml"
     try:
-        text = shipped.read_text(encoding="utf-8") if path is None else path.read_text(encoding="utf-8-sig")
-        return tomllib.loads(text)
+        if path is None or str(path) in PLANS:
+            shipped = resources.files("egalitarian.lab") / (FAIR if path is None else PLANS[str(path)])
+            return tomllib.loads(shipped.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(
-            f"{where} must be a TOML file, got one that cannot be read: {error}; correct or rename it"
+            f"{where} must be a TOML file, got one that cannot be read: {error}; correct or rename it, "
+            f"or name a plan of the lab: {', '.join(PLANS)}"
         ) from None
 
 

@@ -17,6 +17,8 @@ from egalitarian.lab.problems import CNN, Data, Split, Task, stream
 from egalitarian.lab.runs import Stop, Store, sweep
 from egalitarian.lab.training import Captured, Eager, Ensemble, Stepper, train, why_eager
 from egalitarian.lab.training.optimizers import Muon
+from egalitarian.lab.training.spectra import HalfSpectrum, Power, RandomSpectrum, ReversedSpectrum
+from egalitarian.transforms import MatrixTransform, Site
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SMALL = ["task.modulus=11", "model.width=32", "training.batch=16", "training.precision=float64"]
@@ -73,6 +75,7 @@ KINDS = {
     "sgd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4)),
     "momentum": Method(title="", epochs=1, optim=Optim(lr=0.1, momentum=0.9, nesterov=True)),
     "egd": Method(title="", epochs=1, optim=Optim(lr=0.5, weight_decay=1e-4), transform=(POLAR,), until=0.95),
+    "the gradient itself": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(config.PowerSettings(c=0),)),
     "after": Method(title="", epochs=1, decay="after", optim=Optim(lr=0.5, weight_decay=0.03), transform=(POLAR,)),
     "row norm": Method(title="", epochs=1, optim=Optim(lr=0.5), transform=(config.RowNormSettings(floor=0.01),)),
     "randomized": Method(
@@ -235,6 +238,18 @@ def test_what_synchronises_is_not_captured() -> None:
     assert "SVD" in why_eager(ensemble, Stepper(experiment.methods["natural"], ensemble.parameters))
     adaptive = KINDS["randomized"].replace(transform=(config.LowRankPolarSettings(rank=6, share=0.9),))
     assert "SVD" in why_eager(ensemble, Stepper(adaptive, ensemble.parameters))
+    spectrum = KINDS["sgd"].replace(transform=(config.ReversedSpectrumSettings(),))
+    assert "eigenvectors" in why_eager(ensemble, Stepper(spectrum, ensemble.parameters))
+
+
+@pytest.mark.parametrize(
+    "transform", [Power(0.5), Power(1), Power(2), RandomSpectrum(), HalfSpectrum(), ReversedSpectrum()]
+)
+@pytest.mark.parametrize("shape", [(3, 512, 194), (3, 97, 512)])
+def test_another_spectrum_is_the_same_on_the_gpu(transform: MatrixTransform, shape: tuple[int, ...]) -> None:
+    G, site = torch.randn(shape, generator=stream(0, "gradient")), Site("hidden.weight", 3, torch.float32)
+    on_cpu = transform(G, site)
+    torch.testing.assert_close(transform(G.cuda(), site).cpu(), on_cpu, rtol=1e-4, atol=1e-5 * float(on_cpu.abs().max()))
 
 
 def test_seeds_that_are_done_stay_until_half_are(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from small import CPU, DOUBLE, GROUPS, MODULAR, OPTIMS, VARIANTS, State, distanc
 from torch import Tensor, nn
 
 import egalitarian as eg
+from egalitarian.lab import config
 from egalitarian.lab.config import Experiment, Method, Optim, TransformSettings, catalog
 from egalitarian.lab.config.schema import SpecError
 from egalitarian.lab.training.ensemble import Ensemble
@@ -228,10 +229,12 @@ def test_the_labs_muon_is_torchs_on_a_plain_parameter() -> None:
 # selection
 
 
-def test_every_transform_of_the_settings_is_the_librarys() -> None:
-    assert {kind.__name__.removesuffix("Settings"): ours.__name__ for kind, ours in TRANSFORMS.items()} == {
-        name: name for name in ("Polar", "LowRankPolar", "RowNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA")
-    }
+def test_every_transform_of_the_settings_is_the_librarys_or_a_spectrum_of_the_lab() -> None:
+    library = ("Polar", "LowRankPolar", "RowNorm", "Natural", "Momentum", "GrokfastEMA", "GrokfastMA")
+    spectra = {"Power", "RandomSpectrum", "HalfSpectrum", "ReversedSpectrum"}
+    assert all(kind.__name__ == f"{transform.__name__}Settings" for kind, transform in TRANSFORMS.items())
+    assert {transform.__name__ for transform in TRANSFORMS.values()} == {*library, *spectra}
+    assert all(TRANSFORMS[getattr(config, f"{name}Settings")] is getattr(eg, name) for name in library)
     assert set(TransformSettings.kinds.values()) == set(TRANSFORMS)
     assert set(OPTIMIZERS) == set(get_args(get_type_hints(Optim)["optimizer"]))
 

@@ -223,8 +223,8 @@ def test_the_methods_of_that_plan_differ_in_the_spectrum_alone(name: str) -> Non
 
 def test_methods_with_the_norm_of_egds_step_have_egds_grid() -> None:
     plan = load_plan(Path("spectrum"))
-    egd = plan["spectrum"].methods["power-100"]
-    alike = [*plan["spectrum-rescaled"].methods.values(), *(plan["spectrum"].methods[x] for x in ("random", "half", "reversed"))]
+    own, rescaled = plan["spectrum"].methods, plan["spectrum-rescaled"].methods
+    egd, alike = own["power-100"], [*rescaled.values(), own["random"], own["half"], own["reversed"]]
     assert all((each.lr, each.decay) == (egd.lr, egd.decay) for each in alike)
 
 

@@ -1,8 +1,8 @@
 """The experiments: the paper's, as TOML files in `paper/`, ours in `beyond/`, and a user's own, by path.
 
 A file may build on another: `extends` names it, and `only` the methods to keep. A file whose name begins with `_` is no
-experiment: it serves as a base, or holds something else, such as a tuning plan. What a user changes, in a file or with `--set`, is no longer the paper's: its source is recorded, and
-the paper's claims about it are dropped.
+experiment: it serves as a base, or holds something else, such as a tuning plan. What a user changes, in a file or with
+`--set`, is no longer the paper's: its source is recorded, and the paper's claims about it are dropped.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Optim(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformSettings(Kind):
-    """One link of a chain of gradient transforms. Kinds have the names of the transforms, the library's or the lab's own."""
+    """One link of a chain of gradient transforms. Kinds have the names of the transforms."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +101,7 @@ class NaturalSettings(TransformSettings, kind="natural"):
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumSettings(TransformSettings):
-    """U f(S) Vᵀ: other singular values, the directions as they are. `training/spectra.py` says what makes them comparable."""
+    """U f(S) Vᵀ: other singular values, the directions as they are. `training/spectra.py` says what is comparable."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,3 +55,12 @@ def test_single_keeps_finite_values_finite() -> None:
     rounded = single(np.array([1e300, -1e300, 0.1, math.inf, math.nan]))
     assert np.isfinite(rounded).tolist() == [True, True, True, False, False]
     assert np.array_equal(single(rounded), rounded, equal_nan=True)
+
+
+@law
+@given(st.lists(st.floats(1e-30, 1e30), min_size=1, max_size=20))
+def test_few_bits_are_right_to_half_of_the_last(values: list[float]) -> None:
+    rounded = single(np.array(values), 12)
+    assert np.abs(rounded / np.array(values) - 1).max() <= 2**-12 + 2**-24
+    assert np.array_equal(single(rounded, 12), rounded)
+    assert not (rounded.view(np.int32) & 0xFFF).any()

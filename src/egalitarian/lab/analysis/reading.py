@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from egalitarian.lab.analysis.counts import Value
-from egalitarian.lab.config import KEPT, LEARNING, Coarse, Record, Snapshot, is_kept, single
+from egalitarian.lab.config import KEPT, LEARNING, SPECTRUM_BITS, Coarse, Record, Snapshot, is_kept, single
 from egalitarian.lab.runs import Outcome, StoredRun, TimeSpent
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Reading:
         return [
             Snapshot(
                 epoch,
-                None if values is None else single(values).astype(float),
+                None if values is None else single(values, SPECTRUM_BITS).astype(float),
                 None if displacement is None else Coarse.of(displacement).vector(),
             )
             for epoch, values, displacement in self.stored.snapshots()

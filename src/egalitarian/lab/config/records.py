@@ -25,6 +25,8 @@ PER_DECADE = 100
 """Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
 WHOLE = 100
 """Epochs at the start that are all kept: where labels are shuffled, accuracy changes from one epoch to the next."""
+SPECTRUM_BITS = 12
+"""Significant bits of the singular values that reports read: a quarter of a thousandth."""
 CUT = 1e-6
 """Singular values at or below this share of the largest are rounding noise of float32 gradients (docs/method.md)."""
 
@@ -72,10 +74,14 @@ class Snapshot(NamedTuple):
     displacement: NDArray[np.float64] | None
 
 
-def single(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """As float32. What is finite stays finite, and a second time changes nothing."""
+def single(values: NDArray[np.floating[Any]], bits: int = 24) -> NDArray[np.float32]:
+    """As float32 with so many significant bits. What is finite stays finite, and a second time changes nothing."""
     largest = np.finfo(np.float32).max
-    return np.where(np.isinf(values), values, np.clip(values, -largest, largest)).astype(np.float32)
+    found = np.where(np.isinf(values), values, np.clip(values, -largest, largest)).astype(np.float32)
+    if (rest := 24 - bits) <= 0:
+        return found
+    rounded = ((found.view(np.int32) + (1 << rest >> 1)) >> rest << rest).view(np.float32)
+    return np.where(np.isfinite(found) & np.isfinite(rounded), rounded, found)
 
 
 class Coarse(NamedTuple):

@@ -33,7 +33,7 @@ from egalitarian.lab.console.options import (
     write_own_file,
 )
 from egalitarian.lab.console.tables import LEAST, put, table
-from egalitarian.lab.runs import OTHER_FOLDER, choose_device, configure_process, writable
+from egalitarian.lab.runs import OTHER_FOLDER, Store, choose_device, configure_process, open_source, writable
 from egalitarian.lab.runs import pack as pack_source
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
@@ -55,10 +55,10 @@ def report(
     ] = False,
     runs: SourceOption = None,
 ) -> None:
-    """Write tables, figures and a web page from stored runs or from evidence. Never trains.
+    """Write tables, figures and a web page from stored runs. Never trains.
 
-    Tables are in Markdown, CSV and LaTeX, figures in PNG and SVG. Files of an earlier report that this one lacks are
-    removed; your own files stay.
+    Evidence is read like stored runs: see `egalitarian pack`. Tables are in Markdown, CSV and LaTeX, figures in PNG and
+    SVG. Files of an earlier report that this one lacks are removed; your own files stay.
 
     Exits with 1 when a run cannot be read or a figure cannot be drawn. The rest is written nevertheless.
     """
@@ -121,6 +121,8 @@ def pack(
     Exits with 1 when a run cannot be packed. The rest is packed nevertheless.
     """
     console, source = Console(highlight=False), existing_source(runs)
+    if isinstance(open_source(out), Store) and any(Store(out).each()):
+        raise SpecError(f"--out must be a folder of evidence, got {out} with stored runs; name another")
     console.print(escape(source_text(source)), soft_wrap=True)
     written, errors = pack_source(source, out, replace=replace)
     made = table("experiment", ">runs", ">new", ">longer", ">epochs", ">bytes")

@@ -87,7 +87,7 @@ class Source(Protocol):
         """Every run, begun or not, in no order."""
 
 
-class Column(NamedTuple):
+class PackedColumn(NamedTuple):
     """One measure of a run, as it is packed."""
 
     numbers: Array
@@ -107,7 +107,7 @@ class Column(NamedTuple):
         """As in records: None is what was not finite."""
         return [value if math.isfinite(value) else None for value in self.values.tolist()]
 
-    def same(self, other: Column) -> bool:
+    def same(self, other: PackedColumn) -> bool:
         return np.array_equal(self.values, other.values, equal_nan=True)
 
 
@@ -119,7 +119,7 @@ class Packed:
     """As in a store, below the folder of the evidence. It does not exist."""
     about: Mapping[str, Any]
     """All that is no column: spec, environments, time, and the number of epochs."""
-    columns: Mapping[str, Column]
+    columns: Mapping[str, PackedColumn]
 
     @property
     def experiment(self) -> str:
@@ -239,6 +239,6 @@ def _unpack(head: Mapping[str, Any], body: bytes, folder: Path) -> Packed:
     columns = {}
     for name, about in head["columns"].items():
         numbers = np.frombuffer(body, about["type"], math.prod(about["shape"]), about["at"]).reshape(about["shape"])
-        columns[name] = Column(numbers, about.get("over", 0), about.get("inverse", False))
+        columns[name] = PackedColumn(numbers, about.get("over", 0), about.get("inverse", False))
     about = {key: value for key, value in head.items() if key not in ("folder", "columns")}
     return Packed(folder / head["folder"], about, columns)

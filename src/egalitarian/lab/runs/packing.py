@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from egalitarian.lab.config import KEPT, LEARNING, Coarse, figures_of, is_kept, single
-from egalitarian.lab.runs.evidence import ENDING, FORMAT, Array, Column, Packed, Source, StoredRun, read_file
-from egalitarian.lab.runs.files import StoreError, readable, writable, write_atomically
+from egalitarian.lab.config import KEPT, LEARNING, SPECTRUM_BITS, Coarse, figures_of, is_kept, single
+from egalitarian.lab.runs.evidence import ENDING, FORMAT, Array, Packed, PackedColumn, Source, StoredRun, read_file
+from egalitarian.lab.runs.files import OTHER_FOLDER, StoreError, readable, writable, write_atomically
 
 MOST_POINTS = 1 << 20
 """The most points whose accuracies are packed as counts."""
@@ -60,7 +60,7 @@ def pack(source: Source, out: Path, *, replace: bool = False) -> tuple[list[Writ
             found[stored.folder.parent.parent.name].append(_pack_run(stored, out))
         except StoreError as error:
             errors.append(str(error))
-    with writable(out):
+    with writable(out, OTHER_FOLDER):
         out.mkdir(parents=True, exist_ok=True)
     for name in sorted(found):
         try:
@@ -85,17 +85,17 @@ def _pack_run(stored: StoredRun, root: Path) -> Packed:
     if [record["epoch"] for record in records] != list(range(len(records))):
         raise StoreError(f"{stored.folder} must have every epoch once, got others; move the folder away")
     kept = [record for record in records if record is records[-1] or is_kept(record["epoch"])]
-    columns = {"kept": Column(np.array([record["epoch"] for record in kept], "<u4"))}
+    columns = {"kept": PackedColumn(np.array([record["epoch"] for record in kept], "<u4"))}
     for names, rows in ((LEARNING, records), (KEPT, kept)):
         for name in names:
             if any(name in record for record in rows):
                 values = np.array([record.get(name) for record in rows], dtype=float)
-                columns[name] = _counts(values) if name.endswith("_accuracy") else Column(single(values))
+                columns[name] = _counts(values) if name.endswith("_accuracy") else PackedColumn(single(values))
     about = {"spec": spec, "environments": stored.environments, "time": stored.time_spent._asdict()}
     return Packed(folder, {**about, "epochs": len(records)}, {**columns, **_snapshots(stored)})
 
 
-def _counts(values: Array) -> Column:
+def _counts(values: Array) -> PackedColumn:
     """Accuracies as counts of points, if that gives each back bit for bit; else as they are.
 
     The points are the least common denominator of the values, or a multiple of it.
@@ -104,29 +104,29 @@ def _counts(values: Array) -> Column:
     for value in found if np.isfinite(found).all() else ():
         least = math.lcm(least, Fraction(value).limit_denominator(MOST_POINTS).denominator)
         if least > MOST_POINTS:
-            return Column(values)
+            return PackedColumn(values)
     for over in range(least, min(64 * least, MOST_POINTS) + 1, least):
         for inverse in (False, True):
-            column = Column(np.rint(found * over), over, inverse)
+            column = PackedColumn(np.rint(found * over), over, inverse)
             if np.array_equal(column.values, found):
                 return column._replace(numbers=np.rint(values * over).astype("<u2" if over < 1 << 16 else "<u4"))
-    return Column(values)
+    return PackedColumn(values)
 
 
-def _snapshots(stored: StoredRun) -> dict[str, Column]:
+def _snapshots(stored: StoredRun) -> dict[str, PackedColumn]:
     """The columns of a run's snapshots: spectra and sketches, where a figure shows them."""
     shown = figures_of(stored.folder.parent.parent.name, stored.folder.parent.name) & {"spectra", "trajectories"}
     snapshots = stored.snapshots() if shown else []
     if not snapshots:
         return {}
-    columns = {"snapshots": Column(np.array([each.epoch for each in snapshots], "<u4"))}
+    columns = {"snapshots": PackedColumn(np.array([each.epoch for each in snapshots], "<u4"))}
     if "spectra" in shown:
         spectra = [each.singular_values for each in snapshots if each.singular_values is not None]
-        columns["singular_values"] = Column(single(np.stack(spectra)))
+        columns["singular_values"] = PackedColumn(single(np.stack(spectra), SPECTRUM_BITS))
     if "trajectories" in shown:
         coarse = [Coarse.of(each.displacement) for each in snapshots if each.displacement is not None]
-        columns["sketches"] = Column(np.stack([each.numbers for each in coarse]))
-        columns["units"] = Column(np.array([each.unit for each in coarse], "<f8"))
+        columns["sketches"] = PackedColumn(np.stack([each.numbers for each in coarse]))
+        columns["units"] = PackedColumn(np.array([each.unit for each in coarse], "<f8"))
     return columns
 
 
@@ -138,7 +138,7 @@ def _pack_file(path: Path, found: Sequence[Packed], replace: bool) -> Written:
     sketched = _sketched(merged.values())
     runs = [run if run.seed in sketched else run.without("sketches", "units") for run in merged.values()]
     parts = _lay_out(path.name.removesuffix(ENDING), runs)
-    with writable(path):
+    with writable(path, OTHER_FOLDER):
         if not (path.exists() and lzma.decompress(path.read_bytes()) == b"".join(content for content, _ in parts)):
             write_atomically(path, b"".join(lzma.compress(content, filters=filters) for content, filters in parts))
         size = path.stat().st_size

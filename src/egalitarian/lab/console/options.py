@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from egalitarian.lab.config import Experiment, SpecError
@@ -207,12 +209,18 @@ def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     return list(names) or experiment.usual
 
 
-def existing_source(runs: Path | None) -> Source:
-    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there."""
+def existing_source(console: Console, runs: Path | None) -> Source:
+    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there.
+
+    It prints which one is read.
+    """
     found = next((folder for folder in (STORE, EVIDENCE) if folder.is_dir()), STORE) if runs is None else runs
     if not found.is_dir():
         raise SpecError(f"--runs must be a folder of stored runs or of evidence, got {found}; `egalitarian run` makes one")
-    return open_source(found)
+    source = open_source(found)
+    what = "evidence" if isinstance(source, Evidence) else "stored runs"
+    console.print(f"Reading the {what} in {escape(str(found))}.", soft_wrap=True)
+    return source
 
 
 def existing_evidence(have: Path | None) -> Path | None:
@@ -220,11 +228,6 @@ def existing_evidence(have: Path | None) -> Path | None:
     if have is not None and not isinstance(open_source(have), Evidence):
         raise SpecError(f"--have must be a folder of evidence, got {have}; `egalitarian pack` makes one")
     return have
-
-
-def source_text(source: Source) -> str:
-    """What a command reads, for the terminal."""
-    return f"Reading the {'evidence' if isinstance(source, Evidence) else 'stored runs'} in {source.root}."
 
 
 def own_folder(option: str, folder: Path) -> Path:

@@ -28,12 +28,11 @@ from egalitarian.lab.console.options import (
     parse_counts,
     parse_day,
     parse_numbers,
-    source_text,
     split_each,
     write_own_file,
 )
 from egalitarian.lab.console.tables import LEAST, put, table
-from egalitarian.lab.runs import OTHER_FOLDER, Store, choose_device, configure_process, open_source, writable
+from egalitarian.lab.runs import OTHER_FOLDER, Store, choose_device, configure_process, writable
 from egalitarian.lab.runs import pack as pack_source
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
@@ -64,8 +63,7 @@ def report(
     """
     from egalitarian.lab.report import write_report
 
-    console, source = Console(highlight=False), existing_source(runs)
-    console.print(escape(source_text(source)), soft_wrap=True)
+    source = existing_source(console := Console(highlight=False), runs)
     written = write_report(source, own_folder("--out", out), tuple(experiments or ()), replace=replace)
     print_report(console, written)
     if not written.complete:
@@ -92,8 +90,7 @@ def check(
     from egalitarian.lab.analysis import check as judge
     from egalitarian.lab.analysis import load_record, record_to_toml
 
-    console, source = Console(highlight=False), existing_source(runs)
-    console.print(escape(source_text(source)), soft_wrap=True)
+    source = existing_source(console := Console(highlight=False), runs)
     checked = judge(source, tuple(experiments or ()))
     print_verdicts(console, checked)
     if record is not None:
@@ -120,10 +117,9 @@ def pack(
 
     Exits with 1 when a run cannot be packed. The rest is packed nevertheless.
     """
-    console, source = Console(highlight=False), existing_source(runs)
-    if isinstance(open_source(out), Store) and any(Store(out).each()):
+    if any(Store(out).each()):
         raise SpecError(f"--out must be a folder of evidence, got {out} with stored runs; name another")
-    console.print(escape(source_text(source)), soft_wrap=True)
+    source = existing_source(console := Console(highlight=False), runs)
     written, errors = pack_source(source, out, replace=replace)
     made = table("experiment", ">runs", ">new", ">longer", ">epochs", ">bytes")
     for row in written:

@@ -123,7 +123,7 @@ def test_a_machine_that_is_gone_leaves_evidence_and_the_next_one_goes_on(tiny: P
     ok(*have, "--jobs", "2", folder=tiny)
     assert not (tiny / "runs").exists()
     printed = ok("check", "tiny.toml", folder=tiny)
-    assert printed.startswith("Reading the evidence in results/evidence.")
+    assert printed.startswith("Read: the evidence in results/evidence.")
 
 
 def test_commands_say_what_they_read(tiny: Path) -> None:
@@ -133,13 +133,11 @@ def test_commands_say_what_they_read(tiny: Path) -> None:
     ok(*run, folder=tiny)
     assert "--have must be a folder of evidence, got runs" in egalitarian(*run, "--have", "runs", folder=tiny).stderr
     ok("pack", folder=tiny)
-    assert "Reading the stored runs in runs." in ok("check", "tiny.toml", folder=tiny)
-    assert "Reading the evidence in results/evidence." in ok(
-        "report", "tiny.toml", "--runs", "results/evidence", folder=tiny
-    )
+    assert "Read: the stored runs in runs." in ok("check", "tiny.toml", folder=tiny)
+    assert "Read: the evidence in results/evidence." in ok("report", "tiny.toml", "--runs", "results/evidence", folder=tiny)
     assert "--out must be a folder of evidence, got runs" in egalitarian("pack", "--out", "runs", folder=tiny).stderr
     shutil.rmtree(tiny / "runs")
-    assert "Reading the evidence in results/evidence." in ok("report", "tiny.toml", folder=tiny)
+    assert "Read: the evidence in results/evidence." in ok("report", "tiny.toml", folder=tiny)
     missing = egalitarian("check", "tiny.toml", "--runs", "runs", folder=tiny)
     assert missing.returncode == 2
     assert "--runs must be a folder of stored runs or of evidence, got runs" in missing.stderr

@@ -157,7 +157,7 @@ def test_a_matrix_of_a_few_rows_keeps_the_promise_though_its_rounding_does_not_a
     G[:, :rows] = U @ (S * Vh)
     P = factor(G, "fast").double()
     U, S, Vh = torch.linalg.svd(G[:, :rows].double(), full_matrices=False)
-    strong = S > 1e-3 * S[:, :1]
+    strong = 1e-3 * S[:, :1] < S
     squares = ((U.mT @ P[:, :rows] - Vh).square().sum(-1) * strong).sum(-1) / strong.sum(-1)
     assert squares.max().sqrt() <= 1e-3
 

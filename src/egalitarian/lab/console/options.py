@@ -209,18 +209,18 @@ def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     return list(names) or experiment.usual
 
 
-def existing_source(console: Console, runs: Path | None) -> Source:
-    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there.
-
-    It prints which one is read.
-    """
+def existing_source(runs: Path | None) -> Source:
+    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there."""
     found = next((folder for folder in (STORE, EVIDENCE) if folder.is_dir()), STORE) if runs is None else runs
     if not found.is_dir():
         raise SpecError(f"--runs must be a folder of stored runs or of evidence, got {found}; `egalitarian run` makes one")
-    source = open_source(found)
+    return open_source(found)
+
+
+def print_source(console: Console, source: Source) -> None:
+    """Prints what a command has read."""
     what = "evidence" if isinstance(source, Evidence) else "stored runs"
-    console.print(f"Reading the {what} in {escape(str(found))}.", soft_wrap=True)
-    return source
+    console.print(f"Read: the {what} in {escape(str(source.root))}.", soft_wrap=True)
 
 
 def existing_evidence(have: Path | None) -> Path | None:

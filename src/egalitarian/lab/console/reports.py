@@ -28,6 +28,7 @@ from egalitarian.lab.console.options import (
     parse_counts,
     parse_day,
     parse_numbers,
+    print_source,
     split_each,
     write_own_file,
 )
@@ -63,8 +64,9 @@ def report(
     """
     from egalitarian.lab.report import write_report
 
-    source = existing_source(console := Console(highlight=False), runs)
+    console, source = Console(highlight=False), existing_source(runs)
     written = write_report(source, own_folder("--out", out), tuple(experiments or ()), replace=replace)
+    print_source(console, source)
     print_report(console, written)
     if not written.complete:
         raise typer.Exit(1)
@@ -90,8 +92,9 @@ def check(
     from egalitarian.lab.analysis import check as judge
     from egalitarian.lab.analysis import load_record, record_to_toml
 
-    source = existing_source(console := Console(highlight=False), runs)
+    console, source = Console(highlight=False), existing_source(runs)
     checked = judge(source, tuple(experiments or ()))
+    print_source(console, source)
     print_verdicts(console, checked)
     if record is not None:
         write_own_file(record, "[[verdicts]]", record_to_toml(checked.verdicts, load_record()))
@@ -103,9 +106,7 @@ def check(
 
 def pack(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the evidence.")] = EVIDENCE,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace runs that were trained again and have other records.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Take runs that were trained twice as stored.")] = False,
     runs: RunsOption = STORE,
 ) -> None:
     """Pack stored runs into evidence: a few small files, for a repository.
@@ -119,8 +120,9 @@ def pack(
     """
     if any(Store(out).each()):
         raise SpecError(f"--out must be a folder of evidence, got {out} with stored runs; name another")
-    source = existing_source(console := Console(highlight=False), runs)
+    console, source = Console(highlight=False), existing_source(runs)
     written, errors = pack_source(source, out, replace=replace)
+    print_source(console, source)
     made = table("experiment", ">runs", ">new", ">longer", ">epochs", ">bytes")
     for row in written:
         made.add_row(*map(str, (row.experiment, row.runs, row.new, row.longer, row.epochs, row.size)))

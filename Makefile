@@ -53,11 +53,12 @@ noise: $(STAMP)  ## measure the rounding noise of gradients, by precision
 figure: $(STAMP) ## draw the README's two pictures; trains nothing
 	$(VENV)/bin/python docs/make_pictures.py
 
-paper: $(STAMP)  ## train everything, 8 seeds; days on a CPU, so set DEVICE=cuda
+paper: $(STAMP)  ## train everything, 8 seeds, into runs/ and results/evidence; days on a CPU, so set DEVICE=cuda
 	$(VENV)/bin/egalitarian run --all --final --device $(DEVICE)
 	$(VENV)/bin/egalitarian run --beyond --device $(DEVICE)
+	$(VENV)/bin/egalitarian pack
 
-results: $(STAMP) ## write results/ from the runs stored in runs/; trains nothing
+results: $(STAMP) ## write results/ from runs/ or, without it, results/evidence; trains nothing
 	$(VENV)/bin/egalitarian toy --out results/toy
 	$(VENV)/bin/egalitarian report --out results
 

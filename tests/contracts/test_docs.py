@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+from report_records import write_run
 
 from egalitarian.lab.config import catalog
-from egalitarian.lab.runs import sweep
+from egalitarian.lab.runs import pack, sweep
 from egalitarian.lab.runs.outcome import Stop
 from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.plan import load_plan
@@ -23,7 +26,7 @@ PAGE = (ROOT / "docs" / "lab.md").read_text()
 def written(tmp_path: Path) -> Path:
     """The files the page shows, as it shows them."""
     blocks = re.findall(r"<!-- executed by tests/contracts/test_docs.py: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    assert [name for name, _ in blocks] == ["majority.py", "majority.toml"]
+    assert [name for name, _ in blocks] == ["read_evidence.py", "majority.py", "majority.toml"]
     for name, block in blocks:
         (tmp_path / name).write_text(block)
     return tmp_path
@@ -37,6 +40,23 @@ def test_a_task_of_ones_own_trains(written: Path) -> None:
     (progress,) = sweep(experiment, "egd-after", [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
     assert progress.last is not None
     assert progress.last["test_accuracy"] > 0.7  # majority is easy
+
+
+def test_evidence_is_read_without_this_package(written: Path) -> None:
+    """Ten lines, by a Python that is given no path to the lab."""
+    store = Store(written / "runs")
+    for seed, crossed in enumerate((20, 40)):
+        write_run(store, "addition-97", "egd", seed, crossed)
+    pack(store, written / "evidence")
+    script = written / "read_evidence.py"
+    assert len([line for line in script.read_text().splitlines() if line]) <= 10
+    assert "egalitarian" not in script.read_text()
+    command = [sys.executable, "-P", str(script), str(written / "evidence" / "addition-97.xz")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    expected = [
+        f"egd/{stored.folder.name} {len(stored.epochs())} {stored.epochs()[-1]['test_accuracy']}" for stored in store.all()
+    ]
+    assert printed.splitlines() == expected
 
 
 def toml_with(page: str, text: str) -> str:

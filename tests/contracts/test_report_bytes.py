@@ -1,5 +1,7 @@
 """The report, byte by byte: a store of made-up runs gives files with the digests in `data/report-digests.json`.
 
+Evidence that is packed from the store gives the same files, pictures included.
+
 `python tests/contracts/test_report_bytes.py --save` writes that file again. Nothing is trained.
 """
 
@@ -9,8 +11,10 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ from report_records import write_run
 
 from egalitarian.lab.analysis import check, in_words
 from egalitarian.lab.report import to_csv, write_report
-from egalitarian.lab.runs import Record, Store
+from egalitarian.lab.runs import Evidence, Record, Source, Store, pack
 
 GOLDEN = Path(__file__).parent / "data" / "report-digests.json"
 PICTURES = (".png", ".svg")
@@ -115,27 +119,32 @@ def digest(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
-def checked(store: Store, experiments: list[str]) -> dict[str, str]:
+def checked(source: Source, experiments: list[str]) -> dict[str, str]:
     """Digests of the verdicts of `check`, as CSV, and of its messages."""
-    found = check(store, experiments)
+    found = check(source, experiments)
     verdicts = to_csv([verdict.csv_row() for verdict in found.verdicts])
     messages = "\n".join([in_words(found.verdicts), *found.warnings, *found.remarks, f"{found.is_consistent()}"])
     return {"check verdicts": digest(verdicts), "check told": digest(messages)}
 
 
-def build() -> dict[str, str]:
+def fill_all() -> tuple[Store, Store]:
+    """Both stores, in the current folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_records, "a_record", varied_record)
+        fill(store := Store(Path("runs")))
+        fill_own(own := Store(Path("own-runs")))
+    return store, own
+
+
+def build(everything: Source, own: Source) -> dict[str, str]:
     """sha256 of every file and verdict, of two reports, made in the current folder.
 
     No file needs normalising: dates, sources and versions in it are those of the made-up records. The folders' names
     are relative, and fixed.
     """
     found: dict[str, str] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report_records, "a_record", varied_record)
-        fill(store := Store(Path("runs")))
-        fill_own(own := Store(Path("own-runs")))
-    for name, each, experiments in (("all", store, []), ("own", own, [f"{one}.toml" for one in OWN])):
-        out = Path(name)
+    for name, each, experiments in (("all", everything, []), ("own", own, [f"{one}.toml" for one in OWN])):
+        shutil.rmtree(out := Path(name), ignore_errors=True)
         report = write_report(each, out, experiments)
         messages = "\n".join([*report.warnings, *report.errors, *report.remarks, *report.cost])
         found[f"{name}: told"] = digest(f"{messages}\n{report.runs} runs, {report.variants} variants")
@@ -151,11 +160,22 @@ def environment() -> dict[str, str]:
     return {name: str(module.__version__) for name, module in versions.items()} | {"machine": platform.machine()}
 
 
-def test_every_file_of_the_report_has_the_bytes_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("report"))
+        yield fill_all()
+
+
+@pytest.fixture(scope="module")
+def found(stores: tuple[Store, Store]) -> dict[str, str]:
+    return build(*stores)
+
+
+def test_every_file_of_the_report_has_the_bytes_it_had(found: dict[str, str]) -> None:
     """Texts always. Pictures on request, by EGALITARIAN_PICTURES=1: their last digits depend on the machine's BLAS."""
-    monkeypatch.chdir(tmp_path)
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    found, expected = build(), golden["digests"]
+    expected = golden["digests"]
     assert sorted(found) == sorted(expected)
     drawn_alike = environment() == golden["environment"]
     assert drawn_alike or not COMPARE_PICTURES, "pictures must be compared with the versions that drew the golden ones"
@@ -163,11 +183,20 @@ def test_every_file_of_the_report_has_the_bytes_it_had(tmp_path: Path, monkeypat
     assert [name for name in compared if found[name] != expected[name]] == []
 
 
+def test_evidence_gives_the_report_of_the_runs(stores: tuple[Store, Store], found: dict[str, str]) -> None:
+    """Every file, pictures too, and what `check` finds."""
+    packed = [Path("packed"), Path("own-packed")]
+    for store, out in zip(stores, packed, strict=True):
+        assert pack(store, out)[1] == []
+    again = build(*(Evidence(out) for out in packed))
+    assert [name for name in found | again if found.get(name) != again.get(name)] == []
+
+
 def save() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        golden = {"environment": environment(), "digests": build()}
+        golden = {"environment": environment(), "digests": build(*fill_all())}
         os.chdir("/")
     GOLDEN.parent.mkdir(exist_ok=True)
     GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")

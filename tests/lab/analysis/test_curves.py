@@ -9,6 +9,7 @@ from report_records import SPECTRUM, write_curves
 
 from egalitarian.lab.analysis import Gathered, band, common_seed, fan, gather
 from egalitarian.lab.analysis.curves import project
+from egalitarian.lab.config import SPECTRUM_BITS, single
 from egalitarian.lab.runs import Store
 
 NAMED = ["addition-79", "addition-97", "addition-127"]
@@ -39,7 +40,7 @@ def test_the_fan_is_the_spectrums_quantiles(gathered: Gathered) -> None:
     epochs, quantiles = fan(gathered.snapshots("addition-97", "egd"))
     assert list(epochs[:4]) == [0, 1, 2, 3]
     assert epochs[-1] == 63, "after that fewer than half of the seeds are left"
-    values = np.geomspace(0.1, 0.0005, SPECTRUM)
+    values = single(np.geomspace(0.1, 0.0005, SPECTRUM), SPECTRUM_BITS)
     assert quantiles[0] == pytest.approx(np.quantile(values, (0, 0.1, 0.25, 0.5, 0.75, 0.9, 1)), rel=1e-5)
 
 

@@ -12,7 +12,7 @@ from report_records import write_run
 from egalitarian.lab.analysis import estimate, gather
 from egalitarian.lab.analysis.reading import TrainingSession, busy_seconds, sessions_of
 from egalitarian.lab.analysis.statistics import cost_of, seconds_to_threshold
-from egalitarian.lab.runs import Store
+from egalitarian.lab.runs import Store, TimeSpent
 
 
 @pytest.fixture
@@ -63,15 +63,18 @@ def test_a_run_in_several_sessions_counts_each_from_its_own_start() -> None:
     def epochs(*numbers: int) -> list[dict[str, Any]]:
         return [{"epoch": number, "training": 0.75, "measuring": 0.25, "seeds": 8} for number in numbers]
 
+    def sessions(environments: list[dict[str, Any]], timings: list[dict[str, Any]]) -> tuple[TrainingSession, ...]:
+        return sessions_of(environments, TimeSpent.of(environments, timings))
+
     def lengths(*sessions: TrainingSession) -> list[tuple[float, float]]:
         return [(session.begin - sessions[0].begin, session.end - session.begin) for session in sessions]
 
-    assert lengths(*sessions_of([at(0, 0)], epochs(0, 1, 2))) == [(0, 3)]
-    again = sessions_of([at(0, 0), at(20, 2)], epochs(0, 1, 2, 3, 2, 3, 4))  # killed at 4, its checkpoint was of 2
+    assert lengths(*sessions([at(0, 0)], epochs(0, 1, 2))) == [(0, 3)]
+    again = sessions([at(0, 0), at(20, 2)], epochs(0, 1, 2, 3, 2, 3, 4))  # killed at 4, its checkpoint was of 2
     assert lengths(*again) == [(0, 4), (20, 3)]
-    assert lengths(*sessions_of([at(0, 0), at(20, 3)], epochs(0, 1, 2, 3))) == [(0, 3), (20, 1)]
-    assert lengths(*sessions_of([at(0, 0), at(20, 3), at(30, 3)], epochs(0, 1, 2, 3))) == [(0, 3), (30, 1)]
-    assert sessions_of([at(0, 0)], []) == sessions_of([], []) == ()
+    assert lengths(*sessions([at(0, 0), at(20, 3)], epochs(0, 1, 2, 3))) == [(0, 3), (20, 1)]
+    assert lengths(*sessions([at(0, 0), at(20, 3), at(30, 3)], epochs(0, 1, 2, 3))) == [(0, 3), (30, 1)]
+    assert sessions([at(0, 0)], []) == sessions([], []) == ()
 
 
 def test_the_time_of_many_is_that_of_their_union() -> None:

@@ -16,7 +16,7 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
     for arguments in (["check"], ["report"]):
         code, _, err = command(*arguments)
         assert code == 2
-        assert "--runs must be a folder of stored runs, got runs" in err
+        assert "--runs must be a folder of stored runs or of evidence, got runs" in err
     (tmp_path / "runs").mkdir()
     code, out, _ = command("check", "addition-97")
     assert code == 0

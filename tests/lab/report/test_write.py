@@ -83,8 +83,7 @@ def test_the_readme_shows_tables_figures_verdicts_variants_and_how_the_runs_were
     assert "| addition-97 | egd | epochs | 116 | 115 | 110–120 | 3/3 | inside the spread |" in text
     assert "optim.lr = 2.0 (catalogue: 0.7)" in text
     assert "| 0123456789abcdef | 0123456789ab | NVIDIA H200 | cuda | 2.13.0 |" in text
-    assert "The stored runs themselves (folder `runs" in text
-    assert "not part of this report nor of the repository; `egalitarian run` makes them again" in text
+    assert "The runs themselves are not part of this report. `egalitarian pack` puts what it reads of them into" in text
     assert "toy" not in text
     assert "2026-01-02" in text
     assert "\n\n\n" not in text

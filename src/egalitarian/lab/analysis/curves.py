@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from egalitarian.lab.analysis.counts import NOTHING, Value
 from egalitarian.lab.analysis.gathered import Gathered
-from egalitarian.lab.analysis.reading import RunSummary, is_kept
-from egalitarian.lab.config import CUT
+from egalitarian.lab.analysis.reading import RunSummary
+from egalitarian.lab.config import CUT, is_kept
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -110,6 +110,7 @@ def rest_of_full_run(gathered: Gathered, experiment: str, method: str, measure: 
 
 def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:
     """(epochs, quantiles of the spectrum), as medians over seeds, at epochs that half of the seeds or more have."""
+    _require_packed(snapshots, "singular_values")
     seeds = snapshots.seed.nunique()
     epochs, rows = [], []
     for epoch, group in snapshots.groupby("epoch"):
@@ -119,6 +120,15 @@ def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:
             epochs.append(epoch)
             rows.append(np.median([np.quantile(values, SHARES) for values in spectra], axis=0))
     return np.array(epochs, dtype=float), np.array(rows, dtype=float).reshape(-1, len(SHARES))
+
+
+def _require_packed(snapshots: pd.DataFrame, column: str) -> None:
+    """An error if the runs are evidence that was packed without what a figure shows now."""
+    lacking = sorted({int(seed) for seed in snapshots.seed[[each is None for each in snapshots[column]]]})
+    if lacking:
+        raise LookupError(
+            f"{column} must be packed for seed {', '.join(map(str, lacking))}, got evidence without; pack the runs again"
+        )
 
 
 class Trajectory(NamedTuple):
@@ -153,6 +163,8 @@ def common_seed(gathered: Gathered, experiment: str, methods: Sequence[str]) -> 
 def plane_of(gathered: Gathered, experiment: str, methods: Sequence[str], seed: int) -> Plane | None:
     """The trajectories of these methods with one seed; None without a snapshot."""
     found = {method: gathered.snapshots(experiment, method, [seed]) for method in methods}
+    for frame in found.values():
+        _require_packed(frame, "displacement")
     found = {method: frame[[bool(np.isfinite(row).all()) for row in frame.displacement]] for method, frame in found.items()}
     displacements = {
         method: (frame.epoch.to_numpy(dtype=float), np.stack(frame.displacement.to_list()).astype(float))

@@ -33,7 +33,7 @@ from egalitarian.lab.config import (
     load_each,
     names,
 )
-from egalitarian.lab.runs import Store, Stored, StoreError
+from egalitarian.lab.runs import Source, StoredRun, StoreError
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -107,7 +107,7 @@ class Gathered:
         import pandas as pd
 
         rows = [
-            {"seed": run.seed, **snapshot}
+            {"seed": run.seed, **snapshot._asdict()}
             for run, reading in zip(self.runs, self.readings, strict=True)
             if (run.experiment, run.method) == (experiment, method) and (seeds is None or run.seed in seeds)
             for snapshot in reading.snapshots()
@@ -127,8 +127,8 @@ class Gathered:
         return found
 
 
-def gather(store: Store, experiments: Sequence[str] = ()) -> Gathered:
-    """Reads all stored runs of the named experiments (names, or paths of TOML files), or of all that the lab has.
+def gather(store: Source, experiments: Sequence[str] = ()) -> Gathered:
+    """Reads all runs of the named experiments (names, or paths of TOML files), or of all that the lab has.
 
     A run that cannot be read becomes a warning, and the others are read.
 
@@ -195,27 +195,27 @@ def _one_of_each_seed(
     return kept, others
 
 
-def _in_order(store: Store, loaded: Mapping[str, Experiment], named: bool) -> Iterator[Stored]:
+def _in_order(store: Source, loaded: Mapping[str, Experiment], named: bool) -> Iterator[StoredRun]:
     """By experiment, method, seed and id; with `named`, those of the loaded experiments alone."""
 
-    def key(stored: Stored) -> tuple[str, str, int, str, Path]:
+    def key(stored: StoredRun) -> tuple[str, str, int, str, Path]:
         name = stored.folder.name
         seed = name.split("-")[1]
         number = int(seed) if re.fullmatch(r"[0-9]+", seed) else 0
         return stored.experiment, _method(stored, loaded.get(stored.experiment)), number, name, stored.folder
 
-    for stored in sorted((Stored(path) for path in store.root.glob("*/*/seed-*") if path.is_dir()), key=key):
+    for stored in sorted(store.each(), key=key):
         if not named or stored.experiment in loaded:
             yield stored
 
 
-def _method(stored: Stored, experiment: Experiment | None) -> str:
+def _method(stored: StoredRun, experiment: Experiment | None) -> str:
     """The method's name; an old one as it is now."""
     name = stored.folder.parent.name
     return name if experiment is None else current_method(name, experiment.methods)
 
 
-def _summarize(stored: Stored, experiment: Experiment | None, store: Store) -> tuple[RunSummary, Reading]:
+def _summarize(stored: StoredRun, experiment: Experiment | None, store: Source) -> tuple[RunSummary, Reading]:
     spec, method = stored.spec, _method(stored, experiment)
     run = None if experiment is None or method not in experiment.methods else _meant(spec, experiment, method)
     current = spec if run is None else run.describe()  # threshold and budget do not change a run: today's count
@@ -265,7 +265,7 @@ def _polar(spec: dict[str, Any], run: Run | None, reading: Reading) -> str:
     return f"{tiers.replace('fast', OLD_FAST) or 'not said'} (version {OLD_VERSION})"
 
 
-def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: Path, store: Store) -> str:
+def _differences(spec: dict[str, Any], experiment: Experiment | None, run: Run | None, folder: Path, store: Source) -> str:
     """How a stored run differs from the catalogue's; empty if it does not."""
     if experiment is None:
         return "an experiment that is not the lab's: name its .toml file to report on it"

@@ -5,32 +5,20 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, reduce
-from itertools import pairwise
-from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
-
-import numpy as np
+from functools import reduce
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from egalitarian.lab.analysis.counts import Value
-from egalitarian.lab.config import Record, decode, is_snapshot
-from egalitarian.lab.runs import Outcome, Stored, StoreError
+from egalitarian.lab.config import KEPT, LEARNING, SPECTRUM_BITS, Coarse, Record, Snapshot, is_kept, single
+from egalitarian.lab.runs import Outcome, StoredRun, TimeSpent
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-PER_DECADE = 100
-"""Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
-WHOLE = 100
-"""Epochs at the start that are all kept: where labels are shuffled, accuracy changes from one epoch to the next."""
-
 RunState = Literal["passed", "not passed", "diverged", "unfinished"]
-T = TypeVar("T")
 
 
 class TrainingSession(NamedTuple):
@@ -42,27 +30,14 @@ class TrainingSession(NamedTuple):
     end: float
 
 
-def sessions_of(environments: Sequence[Record], timings: Sequence[Record]) -> tuple[TrainingSession, ...]:
+def sessions_of(environments: Sequence[Record], spent: TimeSpent) -> tuple[TrainingSession, ...]:
     """The sessions of a run. Their length is the sum of training and measuring; the start-up is not in it."""
-    bounds = [*_first_timings(environments, timings), len(timings)]
     found = []
-    for environment, (first, last) in zip(environments, pairwise(bounds), strict=True):
-        seconds = sum(timing["training"] + timing["measuring"] for timing in timings[first:last])
+    for environment, seconds in zip(environments, spent.sessions, strict=True):
         begin = datetime.fromisoformat(environment["when"]).timestamp()
         if seconds:
             found.append(TrainingSession(environment["device"], begin, begin + seconds))
     return tuple(found)
-
-
-def _first_timings(environments: Sequence[Record], timings: Sequence[Record]) -> list[int]:
-    """The index of each session's first timing. A session that resumed repeats epochs, so the last line of one counts."""
-    indices: list[int] = []
-    end = len(timings)
-    for environment in reversed(environments):
-        found = [index for index in range(end) if timings[index]["epoch"] == environment["epoch"]]
-        end = found[-1] if found else end
-        indices.append(end)
-    return indices[::-1]
 
 
 def busy_seconds(sessions: Iterable[TrainingSession]) -> dict[str, float]:
@@ -105,16 +80,11 @@ class Platform(NamedTuple):
         return f"{self.hardware}{threads}, {seeds}{others}"
 
 
-def platform_of(environments: Sequence[Record], timings: Sequence[Record]) -> Platform | None:
-    """The platform of the session with the most epochs. Of an epoch that was trained twice, the later timing counts."""
-    if not environments:
+def platform_of(environments: Sequence[Record], spent: TimeSpent) -> Platform | None:
+    """The platform of the session with the most epochs."""
+    if spent.longest is None:
         return None
-    by_epoch = {timing["epoch"]: timing for timing in timings}
-    starts = [environment["epoch"] for environment in environments]
-    ends = [min(starts[index + 1 :], default=len(by_epoch)) for index in range(len(starts))]
-    longest = max(range(len(starts)), key=lambda index: (ends[index] - starts[index], index))
-    environment = environments[longest]
-    own = [timing for epoch, timing in by_epoch.items() if starts[longest] <= epoch < ends[longest]]
+    environment = environments[spent.longest]
     return Platform(
         hardware=environment["hardware"],
         device=environment["device"],
@@ -125,21 +95,10 @@ def platform_of(environments: Sequence[Record], timings: Sequence[Record]) -> Pl
         commit=environment["commit"] or "",
         source=environment["source"],
         when=environment["when"],
-        ms_per_epoch=_median_ms(timing["training"] / timing["seeds"] for timing in own),
-        measuring_ms_per_epoch=_median_ms(timing["measuring"] / timing["seeds"] for timing in own),
+        ms_per_epoch=spent.ms_per_epoch,
+        measuring_ms_per_epoch=spent.measuring_ms_per_epoch,
         polar=", ".join(dict.fromkeys(each["polar"] for each in environments if each.get("polar"))),
     )
-
-
-def _median_ms(seconds: Iterable[float]) -> float | None:
-    numbers = list(seconds)
-    return 1000 * median(numbers) if numbers else None
-
-
-def share_of_time(timings: Iterable[Record]) -> float | None:
-    """One seed's share of the seconds for training and measuring. Epochs that were trained twice count twice."""
-    shares = [(timing["training"] + timing["measuring"]) / timing["seeds"] for timing in timings]
-    return sum(shares) if shares else None
 
 
 def bound_of(outcome: Outcome, budget: int) -> int:
@@ -238,9 +197,9 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Reading:
-    """What `read_run` keeps of a run's files: numbers, and the curve that figures draw. It does not know the experiment."""
+    """What `read_run` keeps of a run: numbers, and the curve that figures draw. It does not know the experiment."""
 
-    stored: Stored
+    stored: StoredRun
     outcome: Outcome
     """After all stored epochs."""
     mean_train_accuracy: float | None
@@ -254,72 +213,45 @@ class Reading:
     curve: pd.DataFrame = field(repr=False)
     """One row per kept epoch, one column per measure."""
 
-    def snapshots(self) -> list[dict[str, Any]]:
-        """Every snapshot: epoch, singular_values, displacement. They are large, so each call reads them from disk."""
-        lines = _read_again_on_error(lambda: _lines(self.stored))
-        found = [json.loads(line) for line in lines if b'"snapshot"' in line]
+    def snapshots(self) -> list[Snapshot]:
+        """Every snapshot, as exact as evidence has it. They are large, so each call reads them from disk."""
         return [
-            {
-                "epoch": record["epoch"],
-                "singular_values": np.array(record["snapshot"]["singular_values"], dtype=float),
-                "displacement": np.asarray(decode(record["snapshot"]["displacement"])),
-            }
-            for record in found
+            Snapshot(
+                epoch,
+                None if values is None else single(values, SPECTRUM_BITS).astype(float),
+                None if displacement is None else Coarse.of(displacement).vector(),
+            )
+            for epoch, values, displacement in self.stored.snapshots()
         ]
 
 
-def read_run(stored: Stored, threshold: float, budget: int) -> Reading:
-    """Reads the epochs up to the newest checkpoint.
+def read_run(stored: StoredRun, threshold: float, budget: int) -> Reading:
+    """Reads the epochs of a run, those of a stored one up to its newest checkpoint.
 
     Raises:
         StoreError: records that were cut or edited.
     """
     import pandas as pd  # slow to import, and most commands do not need it
 
-    lines = _read_again_on_error(lambda: _lines(stored))
-    records = json.loads(b"[" + b",".join(line for line in lines if b'"snapshot"' not in line) + b"]")
+    records = stored.epochs()
     within = Outcome.of(records, threshold, budget=budget)
     outcome = reduce(Outcome.after, (record for record in records if record["epoch"] >= budget), within)
     accuracies = [record["test_accuracy"] for record in records if record["test_accuracy"] is not None]
     end = accuracies[-max(1, len(accuracies) // 10) :]
     kept = [record for record in records if record is records[-1] or is_kept(record["epoch"])]
-    curve = pd.DataFrame(kept).drop(columns="active", errors="ignore")
-    environments, timings = stored.environments, stored.timings
+    columns = [name for name in ("epoch", *LEARNING, *KEPT) if any(name in record for record in kept)]
+    curve = pd.DataFrame(kept, columns=columns).astype(float)
+    for name in columns:
+        if name != "epoch" and not name.endswith("_accuracy"):
+            curve[name] = single(curve[name].to_numpy()).astype(float)  # as evidence has it: reports of both are equal
+    environments, spent = stored.environments, stored.time_spent
     return Reading(
         stored=stored,
         outcome=outcome,
         mean_train_accuracy=within.mean_train_accuracy,
         end=(min(end), max(end)) if end else None,
-        seconds=share_of_time(timings),
-        sessions=sessions_of(environments, timings),
-        platform=platform_of(environments, timings),
-        curve=curve.astype(float).astype({"epoch": int}) if kept else curve,
+        seconds=spent.share,
+        sessions=sessions_of(environments, spent),
+        platform=platform_of(environments, spent),
+        curve=curve.astype({"epoch": int}) if kept else curve,
     )
-
-
-@cache
-def is_kept(epoch: int) -> bool:
-    """Whether a curve keeps the epoch: all at the start, then `PER_DECADE` per decade, evenly in the logarithm.
-
-    Snapshots are kept as well: some runs have spectra at these epochs alone.
-    """
-    number = epoch + 1
-    return (
-        number <= WHOLE
-        or is_snapshot(epoch)
-        or number == round(10 ** (round(PER_DECADE * math.log10(number)) / PER_DECADE))
-    )
-
-
-def _lines(stored: Stored) -> list[bytes]:
-    """The records up to the newest checkpoint, whose checksum they have."""
-    newest = next(iter(stored.checkpoints()), None)
-    return [] if newest is None else stored.verified(newest).splitlines()
-
-
-def _read_again_on_error(read: Callable[[], T]) -> T:
-    """A run in training may replace its checkpoint between two reads. The second attempt then succeeds."""
-    try:
-        return read()
-    except StoreError:
-        return read()

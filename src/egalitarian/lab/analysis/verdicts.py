@@ -38,7 +38,7 @@ from egalitarian.lab.analysis.statistics import (
     seconds_to_threshold,
 )
 from egalitarian.lab.config import Claim, Contents, Experiment, TablePlan, load_contents
-from egalitarian.lab.runs import Store
+from egalitarian.lab.runs import Source
 
 FINDINGS: dict[VerdictKind, Finding] = {
     "inside": "inside",
@@ -130,7 +130,7 @@ class Checked(NamedTuple):
         return not self.warnings and not self.contradictions and not (strict and self.open)
 
 
-def check(store: Store, experiments: Sequence[str] = (), record: VerdictRecord | None = None) -> Checked:
+def check(store: Source, experiments: Sequence[str] = (), record: VerdictRecord | None = None) -> Checked:
     """Reads a store and gives a verdict for every cell of the paper's tables on the named experiments, or on all.
 
     `egalitarian check` calls this. A report has read the store already, and calls `judge`.

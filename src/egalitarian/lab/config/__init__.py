@@ -14,6 +14,7 @@ from egalitarian.lab.config.contents import (
     Printed,
     TablePlan,
     changing,
+    figures_of,
     load_contents,
     load_looks,
     of_table,
@@ -38,7 +39,21 @@ from egalitarian.lab.config.method import (
     TransformSettings,
     auto_tier,
 )
-from egalitarian.lab.config.records import CUT, SKETCH, Record, decode, encode, is_snapshot
+from egalitarian.lab.config.records import (
+    CUT,
+    KEPT,
+    LEARNING,
+    SKETCH,
+    SPECTRUM_BITS,
+    Coarse,
+    Record,
+    Snapshot,
+    decode,
+    encode,
+    is_kept,
+    is_snapshot,
+    single,
+)
 from egalitarian.lab.config.renamed import METHODS as OLD_METHODS
 from egalitarian.lab.config.renamed import (
     current_experiment,
@@ -77,12 +92,16 @@ from egalitarian.lab.config.spec import (
 __all__ = [
     "CUT",
     "DEVICES",
+    "KEPT",
+    "LEARNING",
     "OLD_FAST",
     "OLD_METHODS",
     "OLD_VERSION",
     "SKETCH",
+    "SPECTRUM_BITS",
     "VERSION",
     "Claim",
+    "Coarse",
     "Contents",
     "Experiment",
     "FigurePlan",
@@ -111,6 +130,7 @@ __all__ = [
     "RowNormSettings",
     "Run",
     "Settings",
+    "Snapshot",
     "SpecError",
     "SpectrumSettings",
     "TablePlan",
@@ -129,8 +149,10 @@ __all__ = [
     "either",
     "encode",
     "everything",
+    "figures_of",
     "former_experiments",
     "former_methods",
+    "is_kept",
     "is_snapshot",
     "load",
     "load_contents",
@@ -145,4 +167,5 @@ __all__ = [
     "read",
     "refuse_unknown",
     "setting",
+    "single",
 ]

@@ -15,10 +15,18 @@ from functools import cache
 from importlib import resources
 from typing import Literal, TypeVar
 
+from egalitarian.lab.config import renamed
 from egalitarian.lab.config.schema import Settings, SpecError, nearest, read, setting
 from egalitarian.lab.config.spec import Experiment
 
 FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
+OWN_FIGURES: dict[FigureKind, str] = {
+    "curves": "accuracy",
+    "spectra": "the hidden gradient's singular values",
+    "distances": "distance from the start, and norm of the weights",
+    "trajectories": "the weights' way through training",
+}
+"""The figures of an experiment that is in none of the paper's tables, with their titles."""
 P = TypeVar("P", "TablePlan", "FigurePlan")
 L = TypeVar("L", "Look", "Series")
 
@@ -162,6 +170,15 @@ def of_table(number: str) -> tuple[str, ...]:
     return tables[number]
 
 
+@cache
+def figures_of(experiment: str, method: str) -> frozenset[FigureKind]:
+    """The kinds of the report's figures that show a method of an experiment; old names are known, too."""
+    contents, name = load_contents(), renamed.METHODS.get(method, method)
+    if not contents.has(current := renamed.current_experiment(experiment)):
+        return frozenset(OWN_FIGURES)
+    return frozenset(plan.kind for plan in contents.figures if current in plan.experiments and name in plan.methods)
+
+
 def _own_table(experiment: Experiment) -> TablePlan:
     """A table of epochs; of accuracies if there is no threshold: in training if labels change, else at the end."""
     what = {
@@ -189,12 +206,6 @@ def changing(experiment: Experiment) -> list[int]:
 
 
 def _own_figures(experiment: Experiment) -> list[FigurePlan]:
-    kinds: dict[FigureKind, str] = {
-        "curves": "accuracy",
-        "spectra": "the hidden gradient's singular values",
-        "distances": "distance from the start, and norm of the weights",
-        "trajectories": "the weights' way through training",
-    }
     methods = tuple(experiment.methods)
     return [
         FigurePlan(
@@ -204,7 +215,7 @@ def _own_figures(experiment: Experiment) -> list[FigurePlan]:
             experiments=(experiment.name,),
             methods=methods,
         )
-        for kind, what in kinds.items()
+        for kind, what in OWN_FIGURES.items()
     ]
 
 

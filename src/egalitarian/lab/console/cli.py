@@ -17,7 +17,7 @@ from egalitarian.lab.console.options import (
     CommandGroup,
     RunsOption,
 )
-from egalitarian.lab.console.reports import bench, check, report, toy
+from egalitarian.lab.console.reports import bench, check, pack, report, toy
 from egalitarian.lab.console.settings import show
 from egalitarian.lab.console.tables import describe_experiments, load_durations, put
 from egalitarian.lab.console.training import grok, run, tune
@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 app.command(cls=Command)(grok)
 app.command("list", cls=Command)(list_experiments)
-for command in (show, run, report, check, toy, bench, tune, data):
+for command in (show, run, report, check, pack, toy, bench, tune, data):
     app.command(cls=Command)(command)
 
 

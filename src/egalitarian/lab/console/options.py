@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from egalitarian.lab.config import Experiment, SpecError
-from egalitarian.lab.runs import StoreError, writable, write_atomically
+from egalitarian.lab.runs import Evidence, Source, StoreError, open_source, writable, write_atomically
 
+STORE = Path("runs")
+EVIDENCE = Path("results/evidence")
+"""What `pack` writes, and what reports read where there are no stored runs."""
 MOST_SEEDS = 10_000
 MOST_THREADS = 1024
 
@@ -63,6 +68,21 @@ RunsOption = Annotated[
         parser=runs_folder,
         help="Folder of the stored runs.",
     ),
+]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--runs",
+        metavar="FOLDER",
+        envvar="EGALITARIAN_RUNS",
+        parser=runs_folder,
+        help="Folder of stored runs, or of evidence.",
+        show_default="runs; without it, results/evidence",
+    ),
+]
+HaveOption = Annotated[
+    Path | None,
+    typer.Option("--have", metavar="FOLDER", help="Folder of evidence: runs complete in it are not trained."),
 ]
 SeedsOption = Annotated[
     str, typer.Option("--seeds", metavar="N,...", help="Seeds, as 0-7 or 0,2,5; they are trained as one batch.")
@@ -189,11 +209,25 @@ def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     return list(names) or experiment.usual
 
 
-def existing_runs(runs: Path) -> Path:
-    """The folder of stored runs, which must exist, for commands that only read."""
-    if not runs.is_dir():
-        raise SpecError(f"--runs must be a folder of stored runs, got {runs}; `egalitarian run` makes one")
-    return runs
+def existing_source(runs: Path | None) -> Source:
+    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there."""
+    found = next((folder for folder in (STORE, EVIDENCE) if folder.is_dir()), STORE) if runs is None else runs
+    if not found.is_dir():
+        raise SpecError(f"--runs must be a folder of stored runs or of evidence, got {found}; `egalitarian run` makes one")
+    return open_source(found)
+
+
+def print_source(console: Console, source: Source) -> None:
+    """Prints what a command has read."""
+    what = "evidence" if isinstance(source, Evidence) else "stored runs"
+    console.print(f"Read: the {what} in {escape(str(source.root))}.", soft_wrap=True)
+
+
+def existing_evidence(have: Path | None) -> Path | None:
+    """A folder of evidence, which must hold some."""
+    if have is not None and not isinstance(open_source(have), Evidence):
+        raise SpecError(f"--have must be a folder of evidence, got {have}; `egalitarian pack` makes one")
+    return have
 
 
 def own_folder(option: str, folder: Path) -> Path:

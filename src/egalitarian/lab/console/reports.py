@@ -1,4 +1,4 @@
-"""Commands that read stored runs, simulate or measure, and print what they found: report, check, toy, bench."""
+"""Commands that read stored runs, simulate or measure, and print what they found: report, check, pack, toy, bench."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ from rich.padding import Padding
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.console.display import status_line
 from egalitarian.lab.console.options import (
+    EVIDENCE,
+    STORE,
     DeviceOption,
     ExperimentsArgument,
     RunsOption,
+    SourceOption,
     ThreadsOption,
-    existing_runs,
+    existing_source,
     own_folder,
     parse_counts,
     parse_day,
     parse_numbers,
+    print_source,
     split_each,
     write_own_file,
 )
 from egalitarian.lab.console.tables import LEAST, put, table
 from egalitarian.lab.runs import OTHER_FOLDER, Store, choose_device, configure_process, writable
+from egalitarian.lab.runs import pack as pack_source
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import, and most commands do without
     from egalitarian.lab.analysis import Checked, Verdict
@@ -48,19 +53,21 @@ def report(
     replace: Annotated[
         bool, typer.Option("--replace", help="Overwrite a report of more runs, or a README.md that is not a report's.")
     ] = False,
-    runs: RunsOption = Path("runs"),
+    runs: SourceOption = None,
 ) -> None:
     """Write tables, figures and a web page from stored runs. Never trains.
 
-    Tables are in Markdown, CSV and LaTeX, figures in PNG and SVG. Files of an earlier report that this one lacks are
-    removed; your own files stay.
+    Evidence is read like stored runs: see `egalitarian pack`. Tables are in Markdown, CSV and LaTeX, figures in PNG and
+    SVG. Files of an earlier report that this one lacks are removed; your own files stay.
 
     Exits with 1 when a run cannot be read or a figure cannot be drawn. The rest is written nevertheless.
     """
     from egalitarian.lab.report import write_report
 
-    written = write_report(Store(existing_runs(runs)), own_folder("--out", out), tuple(experiments or ()), replace=replace)
-    print_report(Console(highlight=False), written)
+    console, source = Console(highlight=False), existing_source(runs)
+    written = write_report(source, own_folder("--out", out), tuple(experiments or ()), replace=replace)
+    print_source(console, source)
+    print_report(console, written)
     if not written.complete:
         raise typer.Exit(1)
 
@@ -73,7 +80,7 @@ def check(
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Write the verdicts of these runs to a TOML file.")
     ] = None,
-    runs: RunsOption = Path("runs"),
+    runs: SourceOption = None,
 ) -> None:
     """Compare the paper's numbers with the stored runs, cell by cell.
 
@@ -85,14 +92,47 @@ def check(
     from egalitarian.lab.analysis import check as judge
     from egalitarian.lab.analysis import load_record, record_to_toml
 
-    console = Console(highlight=False)
-    checked = judge(Store(existing_runs(runs)), tuple(experiments or ()))
+    console, source = Console(highlight=False), existing_source(runs)
+    checked = judge(source, tuple(experiments or ()))
+    print_source(console, source)
     print_verdicts(console, checked)
     if record is not None:
         write_own_file(record, "[[verdicts]]", record_to_toml(checked.verdicts, load_record()))
         console.print(f"Written: [bold]{escape(str(record))}[/bold]", soft_wrap=True)
         console.print("Add a reason there for every cell that is not inside.")
     if not checked.is_consistent(strict=strict):
+        raise typer.Exit(1)
+
+
+def pack(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the evidence.")] = EVIDENCE,
+    replace: Annotated[bool, typer.Option("--replace", help="Take runs that were trained twice as stored.")] = False,
+    runs: RunsOption = STORE,
+) -> None:
+    """Pack stored runs into evidence: a few small files, for a repository.
+
+    Evidence has every run's settings, environment, accuracies and losses of each epoch, and the snapshots that figures
+    show. `egalitarian report` and `check` read it like stored runs.
+
+    Runs that are packed in the folder stay. One with more epochs replaces one with fewer.
+
+    Exits with 1 when a run cannot be packed. The rest is packed nevertheless.
+    """
+    if any(Store(out).each()):
+        raise SpecError(f"--out must be a folder of evidence, got {out} with stored runs; name another")
+    console, source = Console(highlight=False), existing_source(runs)
+    written, errors = pack_source(source, out, replace=replace)
+    print_source(console, source)
+    made = table("experiment", ">runs", ">new", ">longer", ">epochs", ">bytes")
+    for row in written:
+        made.add_row(*map(str, (row.experiment, row.runs, row.new, row.longer, row.epochs, row.size)))
+    sums = [sum(getattr(row, name) for row in written) for name in ("runs", "new", "longer", "epochs", "size")]
+    made.add_row("[bold]all[/bold]", *map(str, sums))
+    put(console, made)
+    for error in errors:
+        console.print(f"[red]not packed:[/red] {escape(error)}", soft_wrap=True)
+    console.print(f"Evidence: [bold]{escape(str(out))}[/bold]", soft_wrap=True)
+    if errors:
         raise typer.Exit(1)
 
 

@@ -24,6 +24,7 @@ from egalitarian.lab.console.options import (
     EpochsOption,
     ExperimentArgument,
     FinalOption,
+    HaveOption,
     JobsOption,
     ListedExperimentsArgument,
     MethodsOption,
@@ -35,6 +36,7 @@ from egalitarian.lab.console.options import (
     ThreadsOption,
     choose_methods,
     distinct_experiments,
+    existing_evidence,
     own_folder,
     parse_seeds,
     picture_file,
@@ -123,6 +125,7 @@ def run(
     final: FinalOption = False,
     jobs: JobsOption = 1,
     runs: RunsOption = Path("runs"),
+    have: HaveOption = None,
     data: DataOption = None,
     tensorboard: TensorBoardOption = None,
 ) -> None:
@@ -145,6 +148,7 @@ def run(
         *(config.beyond() if beyond else ()),
     ]
     loaded = config.load_each(distinct_experiments(asked), changes or (), names)
+    have = existing_evidence(have)
     numbers, where, values = tuple(parse_seeds(seeds)), choose_device(device), changed_values(changes or ())
     requests = [
         Request(
@@ -159,6 +163,7 @@ def run(
             past=past,
             final=final and (name in (experiments or ()) or each.has_final),
             data=data,
+            have=have,
             preloaded=each,
         )
         for name, each in loaded.items()

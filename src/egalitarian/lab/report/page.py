@@ -25,8 +25,6 @@ class Page:
 
     title: str
     runs: int
-    folder: str
-    """The name of the folder of stored runs."""
     toy: bool
     """Whether the toy problem's report is in the same folder."""
     tuned: bool

@@ -18,7 +18,7 @@ from egalitarian.lab.report.page import Page, Picture, html, readme
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
 from egalitarian.lab.report.summary import Overview, cost_lines, overview, provenance_table, variants_table
 from egalitarian.lab.report.tables import build_table
-from egalitarian.lab.runs import OTHER_FOLDER, Store, writable, write_atomically
+from egalitarian.lab.runs import OTHER_FOLDER, Source, writable, write_atomically
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Report:
         return not self.warnings and not self.errors
 
 
-def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, replace: bool = False) -> Report:
+def write_report(store: Source, out: Path, experiments: Sequence[str] = (), *, replace: bool = False) -> Report:
     """Writes tables, figures, verdicts and pages into `out`.
 
     Files of an earlier report that this one does not write again are removed. Files that no report wrote stay.
@@ -93,7 +93,7 @@ def write_report(store: Store, out: Path, experiments: Sequence[str] = (), *, re
     contents = contents_for(gathered)
     with writable(out, OTHER_FOLDER):
         out.mkdir(parents=True, exist_ok=True)
-        return _Writing(out, gathered, contents, store.root.resolve().name).write_all()
+        return _Writing(out, gathered, contents).write_all()
 
 
 def _runs_of_report(out: Path) -> int:
@@ -115,8 +115,8 @@ def contents_for(gathered: Gathered) -> Contents:
 class _Writing:
     """One report while it is written."""
 
-    def __init__(self, out: Path, gathered: Gathered, contents: Contents, folder: str) -> None:
-        self.out, self.gathered, self.contents, self.folder = out, gathered, contents, folder
+    def __init__(self, out: Path, gathered: Gathered, contents: Contents) -> None:
+        self.out, self.gathered, self.contents = out, gathered, contents
         self.paths: list[Path] = []
         self.errors: list[str] = []
 
@@ -154,7 +154,6 @@ class _Writing:
         return Page(
             title=_title(self.gathered),
             runs=len(self.gathered.runs),
-            folder=self.folder,
             toy=(self.out / "toy").is_dir(),
             tuned=(self.out / "tuned.md").is_file(),
             tables=tables,

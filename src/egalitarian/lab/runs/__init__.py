@@ -1,10 +1,11 @@
-"""Runs: what to train (`Request`), training with checkpoints (`sweep`), stored runs (`Store`) and their `Outcome`.
+"""Runs: what to train (`Request`), training with checkpoints (`sweep`), `Store`, `Evidence`, `Outcome`.
 
 A run is one seed of one method of one experiment. It survives kills and resumes where its last checkpoint is. The files of
 a run are described in `store.py`.
 """
 
 from egalitarian.lab.config import Record
+from egalitarian.lab.runs.evidence import Evidence, Packed, Source, StoredRun, open_source
 from egalitarian.lab.runs.files import OTHER_FOLDER, Checkpoint, StoreError, message_of, writable, write_atomically
 from egalitarian.lab.runs.outcome import (
     Interrupted,
@@ -18,7 +19,8 @@ from egalitarian.lab.runs.outcome import (
     threshold_text,
     training_seconds,
 )
-from egalitarian.lab.runs.provenance import CONCURRENT, environment, hardware
+from egalitarian.lab.runs.packing import Written, pack
+from egalitarian.lab.runs.provenance import CONCURRENT, TimeSpent, environment, hardware
 from egalitarian.lab.runs.request import (
     Request,
     choose_device,
@@ -34,24 +36,32 @@ __all__ = [
     "CONCURRENT",
     "OTHER_FOLDER",
     "Checkpoint",
+    "Evidence",
     "Interrupted",
     "Listener",
     "Outcome",
+    "Packed",
     "Progress",
     "Reads",
     "Record",
     "Request",
     "Silent",
+    "Source",
     "Stop",
     "Store",
     "StoreError",
     "Stored",
+    "StoredRun",
+    "TimeSpent",
+    "Written",
     "choose_device",
     "configure_process",
     "environment",
     "epoch_text",
     "hardware",
     "message_of",
+    "open_source",
+    "pack",
     "stored_progress",
     "sweep",
     "threshold_text",

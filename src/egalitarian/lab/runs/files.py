@@ -1,18 +1,22 @@
-"""Files of runs: locks, atomic writes, checkpoints with checksums, and errors with a way out."""
+"""Files of runs: locks, atomic writes, lines of JSON, checkpoints with checksums, and errors with a way out."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
+
+from egalitarian.lab.config import Record
 
 DRAFT = ".draft"
 """Ending of a file that is being written; a killed process may leave one behind."""
@@ -101,6 +105,36 @@ def readable(path: Path) -> Iterator[Path]:
         raise StoreError(
             f"{path} must be as the lab wrote it, got {type(error).__name__}: {error}; restore it, or move it away"
         ) from error
+
+
+def read_lines(path: Path) -> list[Record]:
+    """The whole lines of a file; a killed process may leave a last one without its end."""
+    if not path.exists():
+        return []
+    with readable(path):
+        *whole, _ = path.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in whole]
+
+
+def as_line(record: Mapping[str, Any]) -> str:
+    return json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """None for what is not finite: JSON has no NaN."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def cut_half_line(path: Path) -> None:
+    """Removes a last line without its end, which a killed process left."""
+    size = path.stat().st_size if path.exists() else 0
+    if size:
+        with path.open("r+b") as file:
+            file.truncate(file.read(size).rfind(b"\n") + 1)
 
 
 PATTERN = "checkpoint-*.safetensors"

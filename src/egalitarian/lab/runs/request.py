@@ -11,11 +11,14 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from egalitarian.lab.config import Experiment, SpecError, load
+from egalitarian.lab.config import Experiment, Run, SpecError, load
+from egalitarian.lab.runs.evidence import Evidence
 from egalitarian.lab.runs.files import StoreError
-from egalitarian.lab.runs.outcome import Listener, Progress, Stop
+from egalitarian.lab.runs.outcome import Listener, Outcome, Progress, Stop
 from egalitarian.lab.runs.store import Store
 from egalitarian.lab.runs.sweeps import read_progress, sweep, try_step
+
+FOLDERS = ("runs", "data", "have")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Request:
     """Whether the first seed trains through its whole budget, too."""
     data: Path | None = None
     """Folder of the data sets; None is the default."""
+    have: Path | None = None
+    """Folder of evidence: seeds that are complete in it are not trained."""
     preloaded: InitVar[Experiment | None] = None
     """The experiment, where the caller has loaded it already; it is not sent to a worker."""
 
@@ -67,12 +72,12 @@ class Request:
     def to_json(self) -> dict[str, Any]:
         """Plain values, which `from_json` reads."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        folders = {key: None if values[key] is None else str(values[key]) for key in ("runs", "data")}
+        folders = {key: None if values[key] is None else str(values[key]) for key in FOLDERS}
         return {**values, **folders, "seeds": list(self.seeds), "values": dict(self.values)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        folders = {key: None if values[key] is None else Path(values[key]) for key in ("runs", "data")}
+        folders = {key: None if values[key] is None else Path(values[key]) for key in FOLDERS}
         return cls(**{**values, **folders, "seeds": tuple(values["seeds"])})
 
     def carry_out(self, listener: Listener) -> int:
@@ -89,6 +94,21 @@ class Request:
         """Whether there is nothing left to train; StoreError if a stored run is damaged."""
         return all(progress.done(stop) for seeds, stop in self.stages() for progress in _read(self, seeds, stop))
 
+    def complete(self, seeds: Sequence[int], stop: Stop) -> dict[int, Progress]:
+        """The progress of those seeds that are complete in the evidence."""
+        done: dict[int, Progress] = {}
+        if self.have is None:
+            return done
+        for seed in seeds:
+            run = Run(self.loaded, self.method, seed, choose_device(self.device).type)
+            packed = Evidence(self.have).find(run)
+            progress = Progress(run, Outcome(stop.threshold))
+            for record in () if packed is None else packed.epochs():
+                progress.take(record)
+            if progress.done(stop):
+                done[seed] = progress
+        return done
+
     def stages(self) -> list[tuple[Sequence[int], Stop]]:
         """First every seed until its stop; then, if `final`, the first seed through its budget."""
         experiment, method = self.loaded, self.method
@@ -103,8 +123,13 @@ def train_requests(requests: Sequence[Request], listener: Listener) -> list[list
     """Trains in this process, one after another, what is not stored. Returns the progress of every request's seeds."""
 
     def train(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-        device, store = choose_device(request.device), Store(request.runs)
-        return sweep(request.loaded, request.method, seeds, store, device, stop=stop, listener=listener)
+        device, store, done = choose_device(request.device), Store(request.runs), request.complete(seeds, stop)
+        if done:
+            listener.stored(list(done.values()), stop)
+        if rest := [seed for seed in seeds if seed not in done]:
+            trained = sweep(request.loaded, request.method, rest, store, device, stop=stop, listener=listener)
+            done |= dict(zip(rest, trained, strict=True))
+        return [done[seed] for seed in seeds]
 
     return _by_stage(requests, train)
 
@@ -115,8 +140,11 @@ def stored_progress(requests: Sequence[Request]) -> list[list[Progress]]:
 
 
 def _read(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-    store, device = Store(request.runs), choose_device(request.device)
-    return read_progress(request.loaded, request.method, seeds, store, device, stop=stop)
+    store, device, done = Store(request.runs), choose_device(request.device), request.complete(seeds, stop)
+    rest = [seed for seed in seeds if seed not in done]
+    stored = read_progress(request.loaded, request.method, rest, store, device, stop=stop)
+    done |= dict(zip(rest, stored, strict=True))
+    return [done[seed] for seed in seeds]
 
 
 def _by_stage(

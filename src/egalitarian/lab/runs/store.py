@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,10 +24,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+import numpy as np
 from filelock import FileLock
 from torch import Tensor
 
-from egalitarian.lab.config import Record, Run, current_experiment, current_spec, former_experiments, former_methods
+from egalitarian.lab.config import (
+    Record,
+    Run,
+    Snapshot,
+    current_experiment,
+    current_spec,
+    decode,
+    former_experiments,
+    former_methods,
+)
 from egalitarian.lab.runs.files import (
     DRAFT,
     PATTERN,
@@ -36,11 +45,15 @@ from egalitarian.lab.runs.files import (
     Held,
     StoreError,
     acquire,
+    as_line,
     checkpoint_path,
+    cut_half_line,
+    read_lines,
     readable,
     writable,
     write_atomically,
 )
+from egalitarian.lab.runs.provenance import TimeSpent
 
 
 @dataclass(frozen=True)
@@ -77,12 +90,12 @@ class Stored:
     @property
     def environments(self) -> list[Record]:
         """One entry for each time the run was trained."""
-        return _lines(self.folder / "environment.jsonl")
+        return read_lines(self.folder / "environment.jsonl")
 
     @property
     def timings(self) -> list[Record]:
         """One entry per trained epoch; an epoch that was trained twice has two."""
-        return _lines(self.folder / "timings.jsonl")
+        return read_lines(self.folder / "timings.jsonl")
 
     def checkpoints(self) -> list[Checkpoint]:
         """Newest first. Another process may remove an old one during this call: then a newer one is there."""
@@ -99,6 +112,37 @@ class Stored:
         """All records before the newest (or the given) checkpoint: epochs, and snapshots among them."""
         checkpoint = checkpoint or next(iter(self.checkpoints()), None)
         return [] if checkpoint is None else [json.loads(line) for line in self.verified(checkpoint).splitlines()]
+
+    @property
+    def time_spent(self) -> TimeSpent:
+        """Seconds, summed as reports need them."""
+        return TimeSpent.of(self.environments, self.timings)
+
+    def epochs(self) -> list[Record]:
+        """The record of every epoch before the newest checkpoint."""
+        lines = [line for line in self._lines() if b'"snapshot"' not in line]
+        return json.loads(b"[" + b",".join(lines) + b"]")  # type: ignore[no-any-return]
+
+    def snapshots(self) -> list[Snapshot]:
+        """Every snapshot before the newest checkpoint. They are large, so each call reads them from disk."""
+        found = []
+        for record in (json.loads(line) for line in self._lines() if b'"snapshot"' in line):
+            values = np.array(record["snapshot"]["singular_values"], dtype=float)
+            found.append(
+                Snapshot(record["epoch"], values, np.array(decode(record["snapshot"]["displacement"]), dtype=float))
+            )
+        return found
+
+    def _lines(self) -> list[bytes]:
+        """The records before the newest checkpoint. A run in training may replace it between two reads: then once more."""
+        for last in (False, True):
+            try:
+                newest = next(iter(self.checkpoints()), None)
+                return [] if newest is None else self.verified(newest).splitlines()
+            except StoreError:
+                if last:
+                    raise
+        raise AssertionError
 
     def verified(self, checkpoint: Checkpoint) -> bytes:
         """The bytes of all records before a checkpoint; StoreError if their checksum is wrong."""
@@ -136,13 +180,12 @@ class Store:
 
     def folder(self, run: Run) -> Path:
         """The folder of a run, stored or not: by the new names, or by old ones if an older version stored it there."""
-        name = f"seed-{run.seed}-{run.id}"
-        experiments = [run.experiment.name, *former_experiments(run.experiment.name)]
-        old = [each for each in former_methods(run.method_name) if each not in run.experiment.methods]
-        folders = [
-            self.root / experiment / method / name for experiment in experiments for method in (run.method_name, *old)
-        ]
+        folders = folders_of(run, self.root)
         return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+    def each(self) -> Iterator[Stored]:
+        """Every run, begun or not, in no order."""
+        return (Stored(path) for path in self.root.glob("*/*/seed-*") if path.is_dir())
 
     def find(self, run: Run) -> Stored:
         """For reading; a run that is not stored has no records."""
@@ -169,6 +212,14 @@ class Store:
         for path in sorted(path for name in names for path in self.root.glob(f"{name}/{method}/seed-*")):
             if _is_begun(path):
                 yield Stored(path)
+
+
+def folders_of(run: Run, root: Path) -> list[Path]:
+    """Where a run may be stored: by the new names first, then by old ones."""
+    experiments = [run.experiment.name, *former_experiments(run.experiment.name)]
+    old = [each for each in former_methods(run.method_name) if each not in run.experiment.methods]
+    name = f"seed-{run.seed}-{run.id}"
+    return [root / experiment / method / name for experiment in experiments for method in (run.method_name, *old)]
 
 
 def _is_begun(folder: Path) -> bool:
@@ -208,21 +259,21 @@ class Writer(Stored):
         self._digest = hashlib.sha256(known)
         with writable(path):
             for name in self._pending:
-                _cut_half_line(self.folder / name)
+                cut_half_line(self.folder / name)
             self._records = path.open("ab")
             self._records.truncate(len(known))
             self._records.seek(0, os.SEEK_END)
-        self._pending["environment.jsonl"].append(_line(environment))
+        self._pending["environment.jsonl"].append(as_line(environment))
 
     def append(self, records: Iterable[Record], timing: Record) -> None:
         """The records of one epoch; they count from the next `save` on."""
         assert self._records is not None
         for record in records:
-            line = _line(record).encode()
+            line = as_line(record).encode()
             self._digest.update(line)
             with writable(self.folder / "records.jsonl"):
                 self._records.write(line)
-        self._pending["timings.jsonl"].append(_line(timing))
+        self._pending["timings.jsonl"].append(as_line(timing))
 
     def save(self, epoch: int, tensors: Mapping[str, Tensor], batch: Iterable[int]) -> None:
         """A checkpoint: all records so far count. Older ones stay until
@@ -270,33 +321,3 @@ def _lock(path: Path, run: Run) -> FileLock:
             f"{run.experiment.name}, {run.method_name}, seed {run.seed} must be trained by one process at a time, got a "
             f"second one while {holder} trains it; wait for that, or use another --runs folder"
         ) from None
-
-
-def _lines(path: Path) -> list[Record]:
-    """The whole lines of a file; a killed process may leave a last one without its end."""
-    if not path.exists():
-        return []
-    with readable(path):
-        *whole, _ = path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in whole]
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    return json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """None for what is not finite: JSON has no NaN."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _cut_half_line(path: Path) -> None:
-    """Removes a last line without its end, which a killed process left."""
-    size = path.stat().st_size if path.exists() else 0
-    if size:
-        with path.open("r+b") as file:
-            file.truncate(file.read(size).rfind(b"\n") + 1)

@@ -100,7 +100,9 @@ def test_runs_of_another_tier_are_said_and_not_continued(tmp_path: Path) -> None
     assert {name: after[name] for name in before} == before
 
 
-def test_progress_is_that_of_the_requests_device(tmp_path: Path) -> None:
+def test_progress_is_that_of_the_requests_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     write_run(Store(tmp_path), small(), "egd", 0, epochs=3, polar="fast")
     for device, epochs in (("cuda:1", 3), ("cpu", 0)):
         request = Request("", "egd", (0,), device, 1, tmp_path, preloaded=small())

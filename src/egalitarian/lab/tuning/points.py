@@ -177,15 +177,25 @@ class Point:
         return statistics.fmean(seed.mean_train_accuracy for seed in self.seeds)
 
     @property
+    def diverged(self) -> int:
+        """The number of seeds that diverged: no budget lets them pass."""
+        return sum(seed.diverged for seed in self.seeds)
+
+    @property
     def accuracy(self) -> float:
         return statistics.fmean(seed.accuracy for seed in self.seeds)
 
     def rank(self, score: str) -> tuple[float, ...]:
-        """Smaller is better: fewer failures, then a smaller median, then fewer epochs, then a higher final accuracy."""
+        """Smaller is better: fewer failures, a smaller median, fewer epochs, fewer diverged seeds, a higher final accuracy.
+
+        Divergence counts before accuracy: NaN outputs name the first class, which is right more often than a network that
+        memorises.
+        """
         if score == "train-accuracy":
             return (-self.mean_train_accuracy,)
         passed = [seed.crossed for seed in self.seeds if seed.crossed is not None]
-        return self.failed, self.median, statistics.fmean(passed) if passed else math.inf, -self.accuracy
+        mean = statistics.fmean(passed) if passed else math.inf
+        return self.failed, self.median, mean, self.diverged, -self.accuracy
 
     def to_json(self) -> dict[str, Any]:
         median = None if math.isinf(self.median) else self.median

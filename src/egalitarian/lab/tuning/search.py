@@ -111,11 +111,12 @@ class Search:
     def add(self, point: Point) -> bool:
         """Adds a proposed point; returns False for one that was cut short, which is proposed again with the whole budget.
 
-        Such a point has failed, but its median is as small as the best one's. Without a second chance the order of the
-        proposals would decide, since the best point may never have been under this cut-off.
+        Such a point has failed by the cut-off alone, but its median is as small as the best one's. Without a second chance
+        the order of the proposals would decide, since the best point may never have been under this cut-off.
         """
         best, whole = self.best, self.family.budget * self.family.readings
-        if best is not None and point.budget < whole and point.failed and point.median <= best.median:
+        cut = point.budget < whole and point.failed and not point.diverged
+        if best is not None and cut and point.median <= best.median:
             return False
         self.points[point.position] = point
         return True

@@ -78,9 +78,11 @@ def without_time(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "methods": timeless}
 
 
-def results_in(folder: Path, family: Family, *methods: str, replace: bool = False, **changed: Any) -> Results:
+def results_in(
+    folder: Path, family: Family, *methods: str, replace: bool = False, changes: Sequence[str] = (), **changed: Any
+) -> Results:
     """The results file of a family, with other settings of its experiment."""
-    experiment = catalog.load(family.experiment, added=family.added).replace(**changed)
+    experiment = catalog.load(family.experiment, changes, added=family.added).replace(**changed)
     return Results(folder, family, experiment, replace=replace, methods=methods)
 
 
@@ -92,7 +94,7 @@ def begun(family: Family, method: str, complete: bool = False, device: str = "cp
     seeds = [SeedResult(run.seed, run.id, 9, 3, 1.0, 0.5, False).to_json() for run in runs]
     point = {"position": list(first), "lr": lr, "decay": decay, "third": ""}
     return {
-        **rules_of(family),
+        **rules_of(family, method),
         "title": tuned.title,
         "complete": complete,
         "searched": complete,

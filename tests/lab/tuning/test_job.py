@@ -79,6 +79,31 @@ def test_a_mistake_is_an_error_before_anything_is_trained(command, tmp_path: Pat
     assert not (tmp_path / "tuned").exists()
 
 
+def test_quick_runs_are_no_runs_of_the_experiment(command, tmp_path: Path) -> None:
+    assert command("tiny", "--quick", "--method", "sgd")[0] == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["tuning"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (".methods.sgd]", ".methods.sdg]", "stock must name methods of the family, got 'sgd'; did you mean 'sdg'?"),
+        (
+            ".methods.egd]",
+            ".methods.edg]",
+            "families.tiny.methods.edg must be a method of parity-2 or have settings, got neither; did you mean 'egd'?",
+        ),
+        ('"optim.lr", first = 0.3', '"optim.rl", first = 0.3', "rl must be a known setting"),
+        ('"parity-2"', '"parity-22"', "parity-22"),
+    ],
+)
+def test_an_estimate_finds_what_is_wrong_with_a_plan(command, tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "plan.toml").write_text(TINY.replace(old, new))
+    code, _, err = command("all", "--estimate")
+    assert code == 2
+    assert said in err
+
+
 def test_the_command_estimates_the_cost(command, tmp_path: Path) -> None:
     code, out, _ = command("all", "--estimate")
     assert code == 0
@@ -125,12 +150,9 @@ def test_a_request_tunes_one_method(tmp_path: Path, family: Family) -> None:
     assert request.carry_out(lines) == 0
     assert any(text.startswith("point 1, coarse grid: lr 0.3, decay 0.001") for text in lines.texts)
     found = read_results(tmp_path / "out" / "tuned-tiny-changed.json")
-    assert {name: entry["complete"] for name, entry in found["methods"].items()} == {"egd": True}
-    assert without_time(found)["methods"] == {
-        "egd": {
-            **without_time(tuned(tmp_path / "alone", family, ["egd"]))["methods"]["egd"],
-            "environment": found["methods"]["egd"]["environment"],
-        }
-    }
+    whole = without_time(tuned(tmp_path / "alone", family, ["egd"]))["methods"]["egd"]
+    environment = found["methods"]["egd"]["environment"]
+    searched = {**whole, "complete": False, "fresh": {}, "environment": environment}
+    assert without_time(found)["methods"] == {"egd": searched}, "fresh seeds are timed, so they are trained alone"
     assert request.name == "tiny: egd"
     assert not list((tmp_path / "out").glob("*.md")), "the process that runs the pool writes the page"

@@ -65,7 +65,7 @@ def test_the_labs_plan_has_five_families_of_the_same_twelve_methods() -> None:
 def test_egds_forms_get_no_more_points_than_the_stock_optimizers(name: str) -> None:
     each = PLAN[name]
     assert each.points == (24 if name == "cifar" else 48)
-    assert len(FORMS) * (each.points + each.further) <= len(STOCK) * (each.points + each.further)
+    assert len(FORMS) * (each.points + each.further) <= len(STOCK) * each.points, "even with all points beyond edges"
     assert all(len(tuned.third) in (0, 8) for tuned in each.methods.values())
 
 
@@ -129,7 +129,7 @@ def test_a_plan_of_ones_own(tmp_path: Path) -> None:
 BAD = {
     "not TOML": ("[all", r"plan\.toml must be a TOML file, got one that cannot be read"),
     "no family": ("[all]\nlrs = 3", "families must hold at least one, got none"),
-    "a typo": (OWN.replace("basins", "bassins"), r"families\.mine\.bassins must be a known setting.*did you mean 'basins'"),
+    "a typo": (OWN.replace("basins", "bassins"), r"all\.bassins must be a known setting.*did you mean 'basins'"),
     "an unknown part": (f"{OWN}\n[familes.x]\n", "familes must be a known setting"),
     "one learning rate": (OWN.replace("lrs = 3", "lrs = 1"), "lrs must be >= 2 and <= 99, got 1"),
     "even decays": (OWN.replace("decays = 1", "decays = 2"), "decays must be odd, got 2"),
@@ -142,9 +142,11 @@ BAD = {
         OWN.replace("budget = 8", 'budget = 8\nforms = ["edg"]'),
         "forms must name .* got 'edg'; did you mean 'egd'",
     ),
-    "ours is no form": (
-        OWN.replace("budget = 8", 'budget = 8\nours = "egd"'),
-        "ours must name methods of the family, got 'egd'",
+    "ours is no form": (OWN.replace("[all]", '[all]\nours = "egd"'), "ours must name methods of the family, got 'egd'"),
+    "ours of a family": (OWN.replace("budget = 8", 'budget = 8\nours = "egd"'), "ours must be in .all., got 'egd'"),
+    "a factor of one": (
+        OWN.replace("first = 0.05", "first = 0.05, factor = 1.0"),
+        "optim.lr's factor must not be 1, got 1",
     ),
     "no list of targets": (
         f'{OWN}settings = {{ targets = "matrices" }}\n',

@@ -29,11 +29,13 @@ def test_a_file_of_another_machine_stays_as_it_is_if_nothing_is_left_to_train(tm
 
 def test_a_fuller_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path, family: Family) -> None:
     full = tuned(tmp_path, family, ["egd"])
-    waiting = family.replace(forms=("egd",))  # its entry would have no fresh seeds
-    assert without_time(tuned(tmp_path, waiting, ["egd"]))["methods"] == without_time(full)["methods"]
+    part = results_in(tmp_path / "results", family, changes=CHANGES)
+    part.put("egd", {**full["methods"]["egd"], "complete": False, "fresh": {}})
+    assert part.kept == ["egd"]
+    assert without_time(read_results(part.path)) == without_time(full)
     both = tuned(tmp_path, family, ["sgd"])
     assert list(both["methods"]) == ["egd", "sgd"]
-    alone = family.replace(methods={"egd": family.methods["egd"].replace(title="again"), "sgd": family.methods["sgd"]})
+    alone = family.replace(methods={**family.methods, "egd": family.methods["egd"].replace(title="again")})
     again = tuned(tmp_path, alone, ["egd"], replace=True)
     assert again["methods"]["egd"]["title"] == "again"
     assert again["methods"]["sgd"] == both["methods"]["sgd"], "it was not asked for"
@@ -54,12 +56,23 @@ def test_an_entry_of_other_rules_is_refused(tmp_path: Path, family: Family) -> N
     assert again["methods"]["egd"]["tuning_seeds"] == [6, 7, 8]
 
 
-def test_the_file_follows_the_plan_of_the_family(tmp_path: Path, family: Family) -> None:
-    assert tuned(tmp_path, family)["stock"] == ["sgd"]
-    assert tuned(tmp_path, family.replace(stock=METHODS))["stock"] == list(METHODS)
-    named = tuned(tmp_path, family.replace(forms=("egd",), ours="egd"))
-    assert named["ours"] == "egd"
-    assert named["complete"]
+def test_nothing_of_a_comparison_changes_after_its_results(tmp_path: Path, family: Family) -> None:
+    """Neither the baselines, nor the forms, nor ours, nor what the plan says of a method."""
+    chosen = family.replace(forms=METHODS, ours="egd")
+    assert tuned(tmp_path, chosen, ["egd"])["ours"] == "egd"
+    axis = chosen.methods["egd"].lr.replace(first=0.2)
+    for other, message in (
+        (chosen.replace(stock=METHODS), r"must have stock \['egd', 'sgd'\], got \['sgd'\]"),
+        (chosen.replace(forms=("egd",)), r"must have forms \['egd'\], got"),
+        (chosen.replace(ours="sgd"), "must have ours 'sgd', got 'egd'"),
+        (chosen.replace(methods={**chosen.methods, "egd": chosen.methods["egd"].replace(lr=axis)}), "must have egd's plan"),
+        (
+            chosen.replace(methods={**chosen.methods, "egd": chosen.methods["egd"].replace(third=())}),
+            "must have egd's plan",
+        ),
+    ):
+        with pytest.raises(SpecError, match=message):
+            tuned(tmp_path, other, ["sgd"])
 
 
 def test_a_file_of_another_experiment_or_format_is_not_touched(tmp_path: Path, family: Family) -> None:
@@ -132,7 +145,8 @@ def test_an_entry_is_replaced_once_the_new_one_is_complete(tmp_path: Path, addit
 
 def test_a_plan_with_a_new_method_resumes_the_file(tmp_path: Path, addition: Family) -> None:
     first, second, *_ = addition.methods
-    before = addition.replace(methods={first: addition.methods[first]}, stock=(first,), forms=())
+    addition = addition.replace(stock=(first,), forms=())
+    before = addition.replace(methods={name: each for name, each in addition.methods.items() if name != second})
     results_in(tmp_path, before).put(first, begun(before, first))
     now = results_in(tmp_path, addition, second)
     now.put(second, begun(addition, second))

@@ -224,3 +224,15 @@ def test_a_diverged_point_has_no_second_chance() -> None:
     position, budget = next(proposals)
     assert search.add(Point(position, 1.0, 1.0, budget, (seed(10), seed(10), seed(None, diverged=True))))
     assert next(proposals)[0] != position
+
+
+def test_basins_count_as_the_present_cut_off_sees_them() -> None:
+    """An early point may have passed with more epochs than its neighbours will get."""
+    search = Search(family(cut=3.0, around=1), "adamw")
+    crossed = {Position(7, 4): 20, Position(1, 0): 100, Position(13, 8): 50}
+    for position, epochs in crossed.items():
+        search.points[position] = Point(position, 1.0, 1.0, 10_000, (seed(epochs),))
+    assert search.budget == 63
+    assert [tuple(each[:2]) for each in search._basins()] == [(7, 4), (13, 8)]
+    search.points[Position(13, 8)] = Point(Position(13, 8), 1.0, 1.0, 63, (SeedResult(0, "id", 63, None, 0.9, 0.5, False),))
+    assert search._basins()[1] == Position(13, 8), "neither passes within the cut-off, and this one is more accurate"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from egalitarian.lab.console.tuning import markdown
-from egalitarian.lab.tuning.table import FreshCost, best_stock, headings, rows
+from egalitarian.lab.tuning.table import FreshCost, cost_of, headings, rank_forms, rows, stock_costs
 
 RULES = {"readings": 1, "fresh_readings": 2, "validation": 0.5}
 
@@ -27,7 +27,15 @@ def entry(crossed: Sequence[int | None], train: float = 0.5, **more: Any) -> dic
 
 
 def table(score: str = "epochs", **methods: dict[str, Any]) -> dict[str, Any]:
-    about = {"family": "f", "experiment": "e", "titles": {"e": "T"}, "stock": ["sgd"], "ours": "egd", "score": score}
+    about = {
+        "family": "f",
+        "experiment": "e",
+        "titles": {"e": "T"},
+        "stock": ["sgd"],
+        "forms": [],
+        "ours": "egd",
+        "score": score,
+    }
     return {**about, "threshold": 0.95, "changes": [], "quick": False, "complete": True, "methods": methods}
 
 
@@ -55,12 +63,12 @@ def test_the_table_has_settings_counts_and_verdicts() -> None:
     found = [tuple(row) for row in rows(table(sgd=slow, egd=fast, other=failed), "e")]
     none = ("–", "–")
     assert found == [
-        ("SGD", "0.5", "0.001", "–", "48", "yes", "100 (50–150)", "3 of 3", "level, 1.0×", *none),
+        ("SGD", "0.5", "0.001", "–", "48", "yes", "100 (50–150)", "3 of 3", "–", *none),
         (
             *("EGD (ours)", "0.5", "0.001", "momentum 0.9", "48, 6 beyond an edge", "no, on the edge"),
             *("10 (5–15)", "3 of 3", "ahead, 10.0×", *none),
         ),
-        ("other", "0.5", "0.001", "–", "48", "yes", "> 20 (4 to > 20)", "1 of 3", "level", *none),
+        ("other", "0.5", "0.001", "–", "48", "yes", "> 20 (4 to > 20)", "1 of 3", "level, 33% of pairs", *none),
     ]
 
 
@@ -69,9 +77,9 @@ def test_seconds_have_a_verdict_of_their_own() -> None:
     fast = entry([9, 29, 19], title="EGD", seconds={"e": [2.5, 4.0, 3.0]})
     failed = entry([9, None, 19], title="other", seconds={"e": [0.1, 9.0, 0.2]})
     sgd, egd, other = rows(table(sgd=slow, egd=fast, other=failed), "e")
-    assert (sgd.seconds, sgd.against_in_seconds) == ("2 (1–3)", "level, 1.0×")
-    assert (egd.against, egd.against_in_seconds) == ("ahead, 10.0×", "level, 0.7×")
-    assert (other.seconds, other.against_in_seconds) == ("0.2 (0.1 to > 9)", "level, 10.0×")
+    assert (sgd.seconds, sgd.against_in_seconds) == ("2 (1–3)", "–")
+    assert (egd.against, egd.against_in_seconds) == ("ahead, 10.0×", "level, 0.7×, 17% of pairs")
+    assert (other.seconds, other.against_in_seconds) == ("0.2 (0.1 to > 9)", "level, 10.0×, 67% of pairs")
 
 
 def test_errors_are_compared_where_accuracy_is_the_score() -> None:
@@ -84,18 +92,54 @@ def test_errors_are_compared_where_accuracy_is_the_score() -> None:
     assert "| EGD (ours) | 0.5 | 0.001 | – | 48 | yes | 5 (5–5) | – | ahead, 5.0× | – | – |" in markdown([found])
 
 
-def test_the_best_stock_optimizer_fails_least_and_is_fastest_among_those() -> None:
-    surer, faster = entry([40, 40, 40]), entry([1, 1, None], title="Adam")
-    found = {**table(sgd=surer, adam=faster, egd=entry([50, 50, 50])), "stock": ["sgd", "adam"]}
-    assert best_stock(found, "e") == "sgd"
-    assert "The best stock optimizer is SGD." in markdown([found])
-    found["methods"]["adam"] = entry([1, 1, 1], title="Adam")
-    assert best_stock(found, "e") == "adam"
+def test_ahead_means_ahead_of_every_stock_optimizer_and_behind_means_behind_one() -> None:
+    """A slow and sure baseline does not stand in for a fast one with a failure."""
+    surer, faster = entry([400, 400, 400]), entry([30, 30, None], title="Adam")
+    found = {**table(sgd=surer, adam=faster, egd=entry([40, 40, 40])), "stock": ["sgd", "adam"]}
+    assert rows(found, "e")[2].against == "level, 0.8×, 33% of pairs"
+    assert list(stock_costs(found, "e", cost_of)) == ["adam", "sgd"]
+    assert "The stock optimizer with the smallest median is Adam." in markdown([found])
+    found["methods"]["egd"] = entry([20, 20, 20])
+    assert rows(found, "e")[2].against == "ahead, 1.5×"
+    found["methods"]["adam"] = entry([3, 3, 3], title="Adam")
+    assert rows(found, "e")[2].against == "behind, 0.2×"
     found["methods"]["adam"]["complete"] = False
-    assert best_stock(found, "e") is None
+    assert stock_costs(found, "e", cost_of) == {}
     assert {row.against for row in rows(found, "e")} == {"–"}
     found["stock"] = ["sgd", "lion"]
-    assert best_stock(found, "e") is None, "one is not searched yet"
+    assert stock_costs(found, "e", cost_of) == {}, "one is not searched yet"
+
+
+def test_few_readings_are_said() -> None:
+    assert "fewer than 20 readings" in markdown([table(sgd=entry([99, 99, 99]), egd=entry([9, 9, 9]))])
+    assert "fewer than 20 readings" not in markdown([table(sgd=entry([99, 99, 99]), egd=entry([19, 19, 19]))])
+
+
+def searched(median: float | None, failed: int = 0, train: float = 0.5) -> dict[str, Any]:
+    """A form whose best tuning point needs so many readings, of which there are three in a pass."""
+    seeds = [{"crossed": None if number < failed else 1} for number in range(3)]
+    point = {"position": [1, 2, 0], "seeds": seeds, "median": median, "mean_train_accuracy": train}
+    return {"searched": True, "best": {"position": [1, 2, 0]}, "points": [point], "rules": {"readings": 3}}
+
+
+def test_ours_is_the_form_whose_worst_ratio_is_smallest() -> None:
+    forms = ["a", "b", "c"]
+
+    def family(score: str = "epochs", **methods: dict[str, Any]) -> dict[str, Any]:
+        return {"score": score, "forms": forms, "methods": methods}
+
+    one = family(a=searched(5), b=searched(11), c=searched(17))
+    other = family(a=searched(29), b=searched(5), c=searched(5))
+    third = family("train-accuracy", a=searched(None, train=0.9), b=searched(None, train=0.8), c=searched(None, train=0.9))
+    found = rank_forms([one, other, third])
+    assert [score.form for score in found] == ["b", "c", "a"]
+    assert [score.worst for score in found] == pytest.approx([2, 3, 5])
+    assert [score.product for score in found] == pytest.approx([4, 3, 5])
+    fails = family(a=searched(5), b=searched(2, failed=1), c=searched(5))
+    assert [score.form for score in rank_forms([one, fails])] == ["a", "c", "b"]
+    assert math.isinf(rank_forms([one, fails])[-1].worst)
+    unfinished = family(a=searched(5), b={**searched(5), "searched": False}, c=searched(5))
+    assert rank_forms([one, unfinished]) == []
 
 
 def test_a_search_without_fresh_seeds_is_shown_as_far_as_it_is() -> None:

@@ -203,7 +203,7 @@ def _train(
 
 def tune(
     family: Annotated[
-        str, typer.Argument(metavar="FAMILY", help="addition, multiplication, parity, mnist, transformer, cifar, or all.")
+        str, typer.Argument(metavar="FAMILY", help="addition, parity, mnist, transformer, cifar, all, or one of your plan.")
     ],
     methods: AllMethodsOption = None,
     device: DeviceOption = "auto",
@@ -218,7 +218,10 @@ def tune(
     plan: Annotated[
         Path | None,
         typer.Option(
-            "--plan", metavar="PLAN", help="TOML file with your own families, or spectrum.", show_default="the lab's"
+            "--plan",
+            metavar="PLAN",
+            help="Your own families in a TOML file, or the lab's plan `spectrum`.",
+            show_default="the lab's",
         ),
     ] = None,
     jobs: JobsOption = 1,
@@ -247,11 +250,12 @@ def tune(
     console = Console(highlight=False)
     listed, names = load_plan(plan), tuple(split_methods(methods))
     families = [shrunk(each, quick) for each in chosen(listed, family)]
+    where = (runs, own_folder("--out", out), choose_device(device))
+    job = Job(families, names, tuple(changes or ()), *where, quick, replace, searches_only=jobs > 1)
     if estimate:
+        job.check_settings()
         print_estimate(console, families, names)
         return
-    where = (runs, own_folder("--out", out), choose_device(device))
-    job = Job(families, names, tuple(changes or ()), *where, quick, replace)
     if jobs > 1:
         if replace:
             raise SpecError(f"--replace must come without --jobs, got {jobs}; move the old file away, or leave out --jobs")

@@ -25,6 +25,7 @@ from egalitarian.lab.tuning import (
     file_suffix,
     headings,
     locked,
+    rank_forms,
     read_results,
     rows,
     writable,
@@ -38,9 +39,10 @@ ALIGNMENT = "lrrlrlrrlrl"
 """Of the columns in the Markdown table: numbers to the right."""
 INTRODUCTION = (
     "Rules, and what is equal: docs/tuning.md. Epochs are passes over the data, through the reading that passes the "
-    "threshold. Ahead: every fresh seed is better than every one of the best stock optimizer. Behind: every one is worse. "
-    "Level: the ranges overlap. A ratio is the stock optimizer's median over the method's. Inside: points were tried on "
-    "both sides of the best learning rate and decay."
+    "threshold. Ahead: every fresh seed is better than every one of every stock optimizer. Behind: every one is worse than "
+    "every one of some stock optimizer. Level: else, with the share of pairs of seeds that are won. A ratio is the "
+    "smallest median of a stock optimizer over the method's. Inside: points were tried on both sides of the best learning "
+    "rate and decay."
 )
 
 
@@ -82,13 +84,22 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
     for text in messages:
         console.print(f"[yellow]{escape(text)}[/yellow]")
     _print_tuned(console, found, results.kept, (results.path, page))
-    if results.waits:
-        forms = escape(" or ".join(results.waits))
-        console.print(f"[yellow]Fresh seeds wait until the plan says which form is `ours`: {forms}.[/yellow]")
+    _print_waiting(console, results, every)
     if results.reused:
         nothing = results.finished and not results.seconds
         rest = " Nothing was left to train; name another --out to repeat the search." if nothing else ""
         console.print(f"{results.reused} points were in the file already.{rest}")
+
+
+def _print_waiting(console: Console, results: Results, every: Sequence[Mapping[str, Any]]) -> None:
+    """Why fresh seeds were not trained, if they were not, and which form the rules call ours."""
+    if results.waits:
+        forms = escape(" or ".join(results.waits))
+        console.print(f"[yellow]Fresh seeds wait until the plan says which form is `ours`: {forms}.[/yellow]")
+        for form, worst, product in rank_forms(every):
+            console.print(f"{escape(form)}: worst ratio {worst:.3g}, product {product:.3g} over {len(every)} families")
+    elif results.fresh_wait and not results.complete:
+        console.print("[yellow]Fresh seeds are timed, so they are trained alone: run this again without --jobs.[/yellow]")
 
 
 def markdown(found: Iterable[Mapping[str, Any]]) -> str:

@@ -7,7 +7,7 @@ one method in another. Each family has a results file; `rows` and `about` turn i
 from egalitarian.lab.tuning.job import Job, TuneRequest, deadline_after
 from egalitarian.lab.tuning.plan import Family, Forecast, chosen, estimate, load_plan, shrunk
 from egalitarian.lab.tuning.results import Results, file_suffix, locked, read_results, writable
-from egalitarian.lab.tuning.table import TunedRow, about, all_results, headings, rows
+from egalitarian.lab.tuning.table import TunedRow, about, all_results, headings, rank_forms, rows
 from egalitarian.lab.tuning.trials import OutOfTime
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "headings",
     "load_plan",
     "locked",
+    "rank_forms",
     "read_results",
     "rows",
     "shrunk",

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from egalitarian.lab.config import SpecError, load
+from egalitarian.lab.config import SpecError
 from egalitarian.lab.executors import TIME_OVER, Lines
 from egalitarian.lab.runs import Store, choose_device, configure_process, environment
 from egalitarian.lab.tuning.plan import Family, chosen, load_plan, shrunk
-from egalitarian.lab.tuning.points import Grid
+from egalitarian.lab.tuning.points import Grid, Position, load_family
 from egalitarian.lab.tuning.results import Results, locked
-from egalitarian.lab.tuning.trials import OutOfTime, PointMessages, Session, prepare, tune
+from egalitarian.lab.tuning.trials import POINTS, OutOfTime, PointMessages, Session, prepare, tune
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Job:
     device: torch.device
     quick: bool = False
     replace: bool = False
+    searches_only: bool = False
+    """Whether fresh seeds are left to a later job. Their seconds count, so no other process may train meanwhile."""
 
     def prepare(self) -> list[Results]:
         """Opens every family's file. An error of any method comes up here, before anything is trained."""
@@ -48,12 +50,19 @@ class Job:
 
     def results(self, family: Family, *, replace: bool | None = None) -> Results:
         """A family's file; `replace` instead of the job's own."""
-        experiment = load(family.experiment, self.changes, added=family.added)
+        experiment = load_family(family, self.changes)
         replace = self.replace if replace is None else replace
-        return Results(self.out, family, experiment, self.quick, replace, self.methods)
+        return Results(self.out, family, experiment, self.quick, replace, self.methods, self.searches_only)
 
     def grid(self, family: Family, method: str) -> Grid:
         return Grid(family, method, self.changes)
+
+    def check_settings(self) -> None:
+        """Loads the first point of every method, which raises an error of the plan without training anything."""
+        for family in self.families:
+            load_family(family, self.changes)
+            for method in family.only(self.methods):
+                self.grid(family, method).experiment(Position(0, 0), validation=True)
 
     def missing(self, family: Family, results: Results) -> list[str]:
         """The methods that the file does not have yet by the present rules."""
@@ -78,15 +87,16 @@ class Job:
             deadline: by the monotonic clock; past it, `OutOfTime` is raised.
         """
         about = environment(self.device)
+        root = self.runs / POINTS if self.quick else self.runs  # what means nothing is no run of the experiment
         for method in family.only(self.methods):
             messages = PointMessages(partial(show, method))
-            session = Session(Store(self.runs), self.device, messages, deadline, messages.begin)
+            session = Session(Store(root), self.device, messages, deadline, messages.begin)
             tune(self.grid(family, method), session, results, about)
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """One method of one family, to be tuned in another process."""
+    """The search of one method of one family, in another process."""
 
     kind: ClassVar[str] = "tune"
     family: str
@@ -123,7 +133,8 @@ class TuneRequest:
         if others:
             raise SpecError(f"family must be one family of the plan in a request, got {self.family!r}; name it")
         family, device = shrunk(planned, self.quick), choose_device(self.device)
-        job = Job([family], (self.method,), self.changes, self.runs, self.out, device, self.quick)
+        where = (self.runs, self.out, device)
+        job = Job([family], (self.method,), self.changes, *where, self.quick, searches_only=True)
         (results,) = job.prepare()
         try:
             job.tune(family, results, lambda method, text: lines.status(text), deadline)

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,8 +35,8 @@ class Axis(Settings):
     key: str
     """As in `--set`, below the method: optim.lr."""
     first: float = setting(above=0)
-    """The smallest value of the coarse grid."""
-    factor: float | None = setting(None, above=1)
+    """The value next to none at all: the smallest of the coarse grid, or the largest with a factor below 1."""
+    factor: float | None = setting(None, above=0)
     """Of neighbouring values on the coarse grid; None is the family's."""
     scales: Mapping[str, float] = field(default_factory=dict)
     """Other settings of the method, as multiples of this one."""
@@ -188,7 +188,9 @@ class Family(Settings):
             raise SpecError(f"{name}: lr and decay must be two settings, got {tuned.lr.key!r} for both; name another")
         for axis, shared, values in ((tuned.lr, self.lr_factor, self.lrs), (tuned.decay, self.decay_factor, self.decays)):
             steps, factor = values + self.further + self.around, axis.factor or shared
-            if abs(math.log(axis.first)) + steps * math.log(factor) > LARGEST_LOG:
+            if factor == 1:
+                raise SpecError(f"{name}: {axis.key}'s factor must not be 1, got 1; the grid would have one value")
+            if abs(math.log(axis.first)) + steps * abs(math.log(factor)) > LARGEST_LOG:
                 rule = f"{name}: {axis.key} must stay a number {steps} steps from its first value"
                 raise SpecError(f"{rule}, got a factor of {factor:g}; choose a smaller one")
         for third in tuned.third:
@@ -229,11 +231,14 @@ def load_plan(path: Path | None = None) -> dict[str, Family]:
         raise SpecError(f"{where}: families must hold at least one, got none; add [families.NAME]")
     try:
         shared = {**table.get("all", {}), "methods": {**table.get("methods", {})}}
+        refuse_unknown(table.get("all", {}), [field.name for field in fields(Family) if field.name != "name"], "all")
         for name, own in families.items():
             if "name" in own:
                 raise SpecError(
                     f"families.{name}: name must be absent, got {own['name']!r}; a family is named by its table"
                 )
+            if "ours" in own:
+                raise SpecError(f"families.{name}: ours must be in [all], got {own['ours']!r}; it is one for all families")
         found = {
             name: read(Family, {**merge(shared, own), "name": name}, f"families.{name}") for name, own in families.items()
         }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from egalitarian.lab.config import DEVICES, Experiment, Run, load
+from egalitarian.lab.config import DEVICES, Experiment, Run, SpecError, load, nearest
 from egalitarian.lab.runs import Outcome
 from egalitarian.lab.tuning.plan import Axis, Family, Third
 
@@ -115,6 +115,17 @@ class Grid:
         return load(name or family.experiment, self.changes, added=added, values=values)
 
 
+def load_family(family: Family, changes: Sequence[str] = ()) -> Experiment:
+    """The family's experiment with the plan's methods. An error names a method that neither of them has."""
+    experiment = load(family.experiment, changes, added=family.added)
+    for method in family.methods:
+        if method not in experiment.methods:
+            hint = nearest(method, experiment.methods) or f"one of {', '.join(experiment.methods)}"
+            where = f"families.{family.name}.methods.{method}"
+            raise SpecError(f"{where} must be a method of {experiment.name} or have settings, got neither; {hint}")
+    return experiment
+
+
 def _scaled(axis: Axis, number: float, third: Third) -> Iterator[tuple[str, float]]:
     if number or axis.none == "zero":
         yield axis.key, number
@@ -184,6 +195,11 @@ class Point:
     @property
     def accuracy(self) -> float:
         return statistics.fmean(seed.accuracy for seed in self.seeds)
+
+    def within(self, budget: int) -> Point:
+        """The point as it would be with a smaller budget: a slower seed fails."""
+        cut = [replace(seed, crossed=None) if (seed.crossed or 0) >= budget else seed for seed in self.seeds]
+        return replace(self, seeds=tuple(cut))
 
     def rank(self, score: str) -> tuple[float, ...]:
         """Smaller is better: fewer failures, a smaller median, fewer epochs, fewer diverged seeds, a higher final accuracy.

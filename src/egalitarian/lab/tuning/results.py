@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -11,12 +12,12 @@ from typing import Any, NoReturn
 
 from filelock import FileLock
 
-from egalitarian.lab.config import DEVICES, Experiment, Run, SpecError, load
+from egalitarian.lab.config import DEVICES, Experiment, Run, SpecError, everything, load
 from egalitarian.lab.runs import write_atomically
 from egalitarian.lab.tuning.plan import Family
 from egalitarian.lab.tuning.points import Grid, Position, SeedResult, point_ids, polar_text
 
-SHARED = ("family", "experiment", "changes", "score", "threshold", "quick")
+SHARED = ("family", "experiment", "changes", "score", "threshold", "quick", "stock", "forms")
 """Fields that hold for all entries of a file."""
 RULES = (
     *("budget", "readings", "fresh_readings", "lrs", "decays", "lr_factor", "decay_factor", "basins", "around"),
@@ -40,8 +41,9 @@ class Results:
         quick: bool = False,
         replace: bool = False,
         methods: tuple[str, ...] = (),
+        searches_only: bool = False,
     ) -> None:
-        self._family, self._changes = family, experiment.changes
+        self._family, self._changes, self._searches_only = family, experiment.changes, searches_only
         self._asked = family.only(methods)
         self._replaced = set(self._asked) if replace else set()
         self._about: dict[str, Any] = {
@@ -49,6 +51,7 @@ class Results:
             "experiment": experiment.name,
             "titles": titles(family, experiment),
             "stock": list(family.stock),
+            "forms": list(family.forms),
             "ours": family.ours,
             "score": family.score,
             "threshold": experiment.measure.threshold,
@@ -90,10 +93,20 @@ class Results:
     def up_to_date(self, method: str) -> bool:
         """Whether the file has all that the present rules ask for: a search, and the fresh seeds once `ours` is named."""
         entry = self.entry(method)
-        if entry is None or not (entry["complete"] or (entry["searched"] and bool(self.waits))):
+        if entry is None or not (entry["complete"] or (entry["searched"] and self.fresh_wait)):
             return False
-        rules, title = rules_of(self._family)["rules"], self._family.methods[method].title
+        rules, title = rules_of(self._family, method)["rules"], self._family.methods[method].title
         return bool(entry["rules"] == rules and entry["title"] == title)
+
+    @property
+    def fresh_wait(self) -> bool:
+        """Whether no fresh seed may be trained now: other processes would disturb its seconds, or `ours` is not named."""
+        return self._searches_only or bool(self.waits)
+
+    @property
+    def searched(self) -> bool:
+        """Whether every method of the family was searched."""
+        return all(self.methods.get(name, {}).get("searched", False) for name in self._family.methods)
 
     @property
     def waits(self) -> tuple[str, ...]:
@@ -154,11 +167,15 @@ class Results:
                 self._refuse(field, self._about[field], found[field], staying[0])
         for name in staying:
             self._check(name, methods[name])
+            if methods[name]["fresh"] and found["ours"] != self._about["ours"]:
+                self._refuse("ours", self._about["ours"], found["ours"], name)
         return methods
 
     def _check(self, method: str, entry: Mapping[str, Any]) -> None:
         """Refuses an entry of other rules, or of other runs."""
-        for part, now in rules_of(self._family).items():
+        if method not in self._family.methods:
+            return
+        for part, now in rules_of(self._family, method).items():
             then = entry.get(part)
             if isinstance(now, dict) and isinstance(then, dict):
                 rule = next((rule for rule in now if then.get(rule) != now[rule]), None)
@@ -166,7 +183,7 @@ class Results:
                     self._refuse(f"{method}'s {rule}", now[rule], then.get(rule), method)
             elif then != now:
                 self._refuse(f"{method}'s {part}", now, then, method)
-        if method not in self._family.methods or not entry["points"]:
+        if not entry["points"]:
             return
         point = entry["points"][0]
         if self._runs_of(method, point) is None:
@@ -212,9 +229,11 @@ def titles(family: Family, experiment: Experiment) -> dict[str, str]:
     return {each.name: each.heading for each in (experiment, *others)}
 
 
-def rules_of(family: Family) -> dict[str, Any]:
-    """The rules that entries must share to be compared."""
+def rules_of(family: Family, method: str) -> dict[str, Any]:
+    """The rules that entries must share to be compared, and what the plan says of the method, as a digest."""
+    own = {**everything(family.methods[method].replace(title="")), "matrices": family.matrices, "hidden": family.hidden}
     return {
+        "plan": hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:12],
         "rules": {rule: getattr(family, rule) for rule in RULES},
         "tuning_seeds": list(family.tuning_seeds),
         "fresh_seeds": list(family.fresh_seeds),
@@ -246,7 +265,7 @@ def read_results(path: Path) -> dict[str, Any]:
             raise ValueError("it is of the search before this one, which moved a window")
         _check_type(found, str, "family", "experiment", "score", "ours")
         _check_type(found, bool, "complete", "quick")
-        _check_type(found, list, "changes", "stock")
+        _check_type(found, list, "changes", "stock", "forms")
         _check_type(found, float, "threshold")
         _check_type(found, dict, "methods", "titles")
         for entry in found["methods"].values():

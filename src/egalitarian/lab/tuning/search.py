@@ -136,9 +136,12 @@ class Search:
             yield from self._each("beyond the edge", positions)
 
     def _basins(self) -> list[Position]:
-        """The best points, none of them a neighbour of a better one."""
+        """The best points, none of them a neighbour of a better one.
+
+        All count as they would with the present cut-off: an early point may have had more epochs than its neighbours will.
+        """
         found: list[Position] = []
-        for point in sorted(self.points.values(), key=self._rank):
+        for point in sorted(self.points.values(), key=lambda point: self._rank(point.within(self.budget))):
             if not any(_are_neighbours(point.position, other) for other in found):
                 found.append(point.position)
         return found[: self.family.basins]

@@ -1,13 +1,13 @@
 """The table 'tuned fairly', from the families' results files: the chosen points and the results of the fresh seeds.
 
-Each method is compared with the best stock optimizer, by its fresh seeds: the strongest baseline there is.
+Each method is compared with every stock optimizer by its fresh seeds, so that no choice of a baseline can flatter it.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from egalitarian.lab.tuning.results import file_suffix, read_results
 
 Entry = Mapping[str, Any]
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
+FEW_READINGS = 20
+"""A median of fewer readings is coarse, which a table says."""
 
 
 def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -59,6 +61,11 @@ class FreshCost(NamedTuple):
             return AHEAD
         return BEHIND if min(self.seeds) > max(baseline.seeds) else LEVEL
 
+    def pairs_won(self, baseline: FreshCost) -> float:
+        """The share of pairs of seeds in which this one needs less; a tie counts half."""
+        won = [(one < other) + (one == other) / 2 for one in self.seeds for other in baseline.seeds]
+        return statistics.fmean(won)
+
     def text(self, form: str = ".3g") -> str:
         """Median and range: `6.3 (6–7.1)`; `> 1500` if all seeds failed."""
         if self.failed == len(self.seeds):
@@ -98,14 +105,18 @@ def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> FreshCost
     return FreshCost(tuple(math.inf if fails else each for each, fails in both), max(seconds))
 
 
-def best_stock(results: Mapping[str, Any], name: str) -> str | None:
-    """The stock optimizer with the fewest failed fresh seeds, then the smallest median; None while one is missing."""
+Measure = Callable[[Mapping[str, Any], Entry, str], FreshCost | None]
+
+
+def stock_costs(results: Mapping[str, Any], name: str, measure: Measure) -> dict[str, FreshCost]:
+    """What each stock optimizer needed, the smallest median first; empty while one of them is missing."""
     entries = {method: results["methods"].get(method) for method in results["stock"]}
     if any(entry is None or not entry["complete"] for entry in entries.values()):
-        return None
-    costs = {method: cost_of(results, entry, name) for method, entry in entries.items() if entry is not None}
-    best: str = min(costs, key=lambda method: (costs[method].failed, costs[method].median))
-    return best
+        return {}
+    measured = {method: measure(results, entry, name) for method, entry in entries.items() if entry is not None}
+    known = {method: cost for method, cost in measured.items() if cost is not None}
+    fastest = sorted(known, key=lambda method: (known[method].median, known[method].failed))
+    return {method: known[method] for method in fastest} if len(known) == len(entries) else {}
 
 
 class TunedRow(NamedTuple):
@@ -133,9 +144,9 @@ COLUMNS = {
     "inside": "inside",
     "fresh": "epochs",
     "passed": "passed",
-    "against": "against the best stock optimizer",
+    "against": "against the stock optimizers",
     "seconds": "seconds",
-    "against_in_seconds": "against it in seconds",
+    "against_in_seconds": "against them in seconds",
 }
 """The headings of a row's cells."""
 
@@ -148,12 +159,12 @@ def headings(results: Mapping[str, Any]) -> list[str]:
 
 def rows(results: Mapping[str, Any], name: str) -> list[TunedRow]:
     """One row for each method of a family's results, with the fresh seeds of one of its experiments."""
-    best = best_stock(results, name)
-    return [_row(results, entry, name, best, results["ours"] == method) for method, entry in results["methods"].items()]
+    return [_row(results, method, name) for method in results["methods"]]
 
 
-def _row(results: Mapping[str, Any], entry: Entry, name: str, best: str | None, is_ours: bool) -> TunedRow:
-    title = " ".join(entry["title"].split()) + (" (ours)" if is_ours else "")  # a plan's title may have several lines
+def _row(results: Mapping[str, Any], method: str, name: str) -> TunedRow:
+    entry, ours = results["methods"][method], " (ours)" if results["ours"] == method else ""
+    title = " ".join(entry["title"].split()) + ours  # a plan's title may have several lines
     point = entry["best"] or {"lr": None, "decay": None, "third": ""}
     lr, decay = (NOTHING if point[key] is None else f"{point[key]:g}" for key in ("lr", "decay"))
     tried = f"{len(entry['points'])}" + (f", {entry['beyond']} beyond an edge" if entry["beyond"] else "")
@@ -162,17 +173,14 @@ def _row(results: Mapping[str, Any], entry: Entry, name: str, best: str | None, 
         return TunedRow(*first, _inside(results, entry), "partial", *[NOTHING] * 4)
     cost, seconds = cost_of(results, entry, name), seconds_of(results, entry, name)
     passed = f"{len(cost.seeds) - cost.failed} of {len(cost.seeds)}" if results["score"] == "epochs" else NOTHING
-    entries = results["methods"]
-    against = NOTHING if best is None else _compared(cost, cost_of(results, entries[best], name))
-    baseline = None if best is None else seconds_of(results, entries[best], name)
     return TunedRow(
         *first,
         _inside(results, entry),
         cost.text(),
         passed,
-        against,
+        _against_stock(results, method, name, cost_of),
         NOTHING if seconds is None else seconds.text(".2g"),
-        NOTHING if seconds is None or baseline is None else _compared(seconds, baseline),
+        _against_stock(results, method, name, seconds_of),
     )
 
 
@@ -184,12 +192,61 @@ def _inside(results: Mapping[str, Any], entry: Entry) -> str:
     return "yes" if entry["inside"] else "no, on the edge"
 
 
-def _compared(cost: FreshCost, baseline: FreshCost) -> str:
-    """The verdict, and the ratio of the baseline's median to this one's where both are numbers."""
-    word = cost.against(baseline)
-    if math.isinf(cost.median) or math.isinf(baseline.median) or not cost.median:
-        return word
-    return f"{word}, {times(baseline.median / cost.median)}"
+def _against_stock(results: Mapping[str, Any], method: str, name: str, measure: Measure) -> str:
+    """Ahead of every stock optimizer, behind one of them, or level; then the ratio to their smallest median.
+
+    Level verdicts have the share of pairs won against that optimizer, since ranges of many seeds nearly always overlap.
+    """
+    cost, stock = measure(results, results["methods"][method], name), stock_costs(results, name, measure)
+    if cost is None or not stock or method in stock:
+        return NOTHING
+    words = [cost.against(each) for each in stock.values()]
+    word = BEHIND if BEHIND in words else AHEAD if set(words) == {AHEAD} else LEVEL
+    fastest = next(iter(stock.values()))
+    finite = cost.median and not math.isinf(cost.median) and not math.isinf(fastest.median)
+    ratio = [times(fastest.median / cost.median)] if finite else []
+    won = [f"{cost.pairs_won(fastest):.0%} of pairs"] if word == LEVEL else []
+    return ", ".join([word, *ratio, *won])
+
+
+class FormScore(NamedTuple):
+    """How a form of the method does over all families, by its tuning seeds."""
+
+    form: str
+    worst: float
+    """The largest ratio to the best of the forms in a family."""
+    product: float
+    """Of all ratios."""
+
+
+def rank_forms(every: Sequence[Mapping[str, Any]]) -> list[FormScore]:
+    """The forms, the one first that the rules call ours: the smallest worst ratio, then the smallest product.
+
+    A ratio is of median passes over the data, or of mean training errors. A form with more failed seeds than the best of
+    its family has an infinite one. Empty unless all forms were searched in every family.
+    """
+    forms: list[str] = list(dict.fromkeys(form for results in every for form in results["forms"]))
+    if any(not results["methods"].get(form, {}).get("searched") for results in every for form in forms):
+        return []
+    ratios = [_ratios(results, forms) for results in every]
+    scores = [FormScore(form, max(own[form] for own in ratios), math.prod(own[form] for own in ratios)) for form in forms]
+    return sorted(scores, key=lambda score: (score.worst, score.product))
+
+
+def _ratios(results: Mapping[str, Any], forms: Sequence[str]) -> dict[str, float]:
+    """Each form's tuning seeds at its best point against the best form's."""
+    found: dict[str, tuple[int, float]] = {}
+    for form in forms:
+        entry = results["methods"][form]
+        (point,) = [each for each in entry["points"] if each["position"] == entry["best"]["position"]]
+        failed = sum(seed["crossed"] is None for seed in point["seeds"]) if results["score"] == "epochs" else 0
+        needed = 1 - point["mean_train_accuracy"]
+        if results["score"] == "epochs":
+            needed = math.inf if point["median"] is None else (point["median"] + 1) / entry["rules"]["readings"]
+        found[form] = failed, needed
+    fewest, least = min(found.values())
+    equal = {form: 1.0 for form, (failed, needed) in found.items() if (failed, needed) == (fewest, least)}
+    return {form: math.inf if failed > fewest else needed / least for form, (failed, needed) in found.items()} | equal
 
 
 def about(results: Mapping[str, Any], name: str) -> str:
@@ -210,8 +267,12 @@ def about(results: Mapping[str, Any], name: str) -> str:
     epochs = f" An epoch is {_counted(each, 'step')}." if each else ""
     readings = rules["fresh_readings"]
     read = f" Accuracy is read {readings} times in each." if readings > 1 else ""
-    best = best_stock(results, name)
-    stock = f" The best stock optimizer is {' '.join(results['methods'][best]['title'].split())}." if best else ""
+    stock = ""
+    for best in list(stock_costs(results, name, cost_of))[:1]:
+        stock = f" The stock optimizer with the smallest median is {' '.join(results['methods'][best]['title'].split())}."
+    medians = [cost_of(results, entry, name).median for entry in entries if entry["complete"]]
+    if results["score"] == "epochs" and min(medians, default=math.inf) * readings < FEW_READINGS:
+        stock += f" The smallest median of all spans fewer than {FEW_READINGS} readings."
     quick = "Quick: these numbers mean nothing. " if results["quick"] else ""
     return (
         f"{quick}Experiment `{name}`{taken}. The point is {chosen}. Then {counted}.{epochs}{read} {seeds}.{stock} "

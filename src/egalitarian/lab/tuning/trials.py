@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ from egalitarian.lab.runs import (
     Stop,
     Store,
     sweep,
-    training_seconds,
     try_step,
 )
 from egalitarian.lab.tuning.points import Grid, Known, Point, Position, SeedResult
@@ -31,6 +30,10 @@ from egalitarian.lab.tuning.search import Search
 
 POINTS = "tuning"
 """The folder below that of the runs for the points of grids. There are thousands, and reports do not list them."""
+
+
+SETTLED = 5
+"""The first epoch whose seconds count. Before it, steps are eager, and CUDA graphs are captured."""
 
 
 class OutOfTime(Exception):  # noqa: N818  # a limit of the user, not an error
@@ -116,10 +119,11 @@ class Trials:
         stop, found = Stop.of(runs[0].experiment, self.grid.method), []
         for run in runs:
             stored = self.session.store.find(run)
-            outcome = Outcome.of(stored.records(), stop.threshold, budget=stop.epochs)
-            if not outcome.epochs:
+            outcome = Outcome.of(stored.epochs(), stop.threshold, budget=stop.epochs)
+            each = seconds_of_an_epoch(stored.timings)
+            if each is None:
                 return None
-            found.append(round(sum(training_seconds(stored.timings, outcome)), 4))
+            found.append(float(f"{each * outcome.epochs_until_passed:.4g}"))
         return found
 
     def _train_point(self, runs: Sequence[Run], budget: int) -> tuple[SeedResult, ...]:
@@ -145,6 +149,13 @@ class Trials:
         finally:
             self.seconds += time.monotonic() - begun
         return tuple(_seed_result(run, store, stop, reads) for run in runs)
+
+
+def seconds_of_an_epoch(timings: Sequence[Mapping[str, Any]]) -> float | None:
+    """The median of one seed's share, while all seeds are trained and once everything is captured; None without such."""
+    seeds = max((timing["seeds"] for timing in timings), default=0)
+    steady = [each["training"] / seeds for each in timings if each["seeds"] == seeds and each["epoch"] >= SETTLED]
+    return statistics.median(steady) if steady else None
 
 
 def _seed_result(run: Run, store: Store, stop: Stop, reads: Reads) -> SeedResult:
@@ -200,7 +211,7 @@ def tune(grid: Grid, session: Session, results: Results, environment: dict[str, 
             _report_point(session, search, budget, grid, position)
             if search.add(trials.point(position, budget)):
                 results.put(method, found.entry, trials.seconds)
-        if not results.waits:
+        if not results.fresh_wait:
             _train_fresh(found, trials)
     finally:
         results.put(method, found.entry, trials.seconds)
@@ -253,7 +264,7 @@ class Found:
             "complete": set(self.fresh) == set(family.experiments),
             "searched": search.done,
             "keys": {"lr": tuned.lr.key, "decay": tuned.decay.key},
-            **rules_of(family),
+            **rules_of(family, grid.method),
             "beyond": search.beyond,
             "inside": search.inside,
             "best": None if best is None else self._best(best),

@@ -34,7 +34,7 @@ basins = 1
 around = 4
 thirds = 0
 further = 3
-cut = 2.0
+patience = 2.0
 validation = 0.5
 tuning_seeds = [6]
 fresh_seeds = [0]
@@ -202,7 +202,7 @@ def test_the_plan_of_spectra_has_the_fair_comparisons_rules_and_its_coarse_grid_
     family, addition = load_plan(Path("spectrum"))[name], PLAN["addition"]
     for rule in (
         *("experiment", "budget", "readings", "fresh_readings", "lrs", "decays", "lr_factor", "decay_factor"),
-        *("further", "cut", "validation", "tuning_seeds", "fresh_seeds", "matrices"),
+        *("further", "patience", "validation", "tuning_seeds", "fresh_seeds", "matrices"),
     ):
         assert getattr(family, rule) == getattr(addition, rule), rule
     assert (family.points, estimate(family).points) == (24, methods * 24)

@@ -45,7 +45,7 @@ def test_an_entry_of_other_rules_is_refused(tmp_path: Path, family: Family) -> N
     tuned(tmp_path, family, ["egd"])
     for other, message in (
         (family.replace(tuning_seeds=(6, 7, 8)), r"egd's tuning_seeds \[6, 7, 8\], got \[6, 7\]"),
-        (family.replace(cut=5.0), r"egd's cut 5.0, got 2.0"),
+        (family.replace(patience=5.0), r"egd's patience 5.0, got 2.0"),
     ):
         for asked in ("egd", "sgd"):  # nor may they share a table
             with pytest.raises(
@@ -120,26 +120,29 @@ def test_a_file_of_the_same_name_and_another_task_is_refused(tmp_path: Path, add
 
 
 def test_entries_that_others_wrote_meanwhile_are_checked_too(tmp_path: Path, addition: Family) -> None:
-    one, other = results_in(tmp_path, addition, "sgd"), results_in(tmp_path, addition.replace(cut=9.0), "egd-sgd")
+    one, other = results_in(tmp_path, addition, "sgd"), results_in(tmp_path, addition.replace(patience=9.0), "egd-sgd")
     one.put("sgd", begun(addition, "sgd"))
-    with pytest.raises(SpecError, match=r"sgd's cut 9.0, got 3.0"):
-        other.put("egd-sgd", begun(addition.replace(cut=9.0), "egd-sgd"))
+    with pytest.raises(SpecError, match=r"sgd's patience 9.0, got 3.0"):
+        other.put("egd-sgd", begun(addition.replace(patience=9.0), "egd-sgd"))
 
 
 def test_an_entry_is_replaced_once_the_new_one_is_complete(tmp_path: Path, addition: Family) -> None:
     results_in(tmp_path, addition).put("sgd", begun(addition, "sgd", complete=True))
     results_in(tmp_path, addition).put("egd-sgd", begun(addition, "egd-sgd", complete=True))
-    other = addition.replace(cut=9.0)
-    with pytest.raises(SpecError, match="egd-sgd's cut"):
+    other = addition.replace(patience=9.0)
+    with pytest.raises(SpecError, match="egd-sgd's patience"):
         results_in(tmp_path, other, "sgd", replace=True)  # it would share a table with EGD
     two = other.replace(methods={name: other.methods[name] for name in ("sgd", "egd-sgd")}, stock=("sgd",), forms=())
     replacing = results_in(tmp_path, two, replace=True)
     replacing.put("sgd", begun(other, "sgd"))
     assert replacing.kept == ["sgd"]
-    assert read_results(replacing.path)["methods"]["sgd"]["rules"]["cut"] == addition.cut
+    assert read_results(replacing.path)["methods"]["sgd"]["rules"]["patience"] == addition.patience
     replacing.put("sgd", begun(other, "sgd", complete=True))
     found = read_results(replacing.path)
-    assert {name: each["rules"]["cut"] for name, each in found["methods"].items()} == {"sgd": 9.0, "egd-sgd": addition.cut}
+    assert {name: each["rules"]["patience"] for name, each in found["methods"].items()} == {
+        "sgd": 9.0,
+        "egd-sgd": addition.patience,
+    }
     assert not found["complete"], "EGD is still to be replaced"
 
 

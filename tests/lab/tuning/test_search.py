@@ -139,7 +139,7 @@ def test_two_basins_are_refined_and_no_two_neighbours() -> None:
         narrow = 10 + 40 * ((position.lr - 11) ** 2 + (row - 7) ** 2)
         return Point(position, 1.0, 1.0, budget, (seed(min(wide, narrow)),))
 
-    search = Search(family(cut=1000.0), "adamw")
+    search = Search(family(patience=1000.0), "adamw")
     tried = run(search, trial)
     assert search.best is not None
     assert search.best.position[:2] == (11, 7)
@@ -173,14 +173,14 @@ def test_the_third_knob_is_tried_at_the_best_point_and_may_win() -> None:
 
 
 def test_no_point_gets_more_than_a_multiple_of_the_best_before_it() -> None:
-    search = Search(family(cut=3.0), "adamw")
+    search = Search(family(patience=3.0), "adamw")
     best = math.inf
     for position, budget in search:
         assert budget == (10_000 if math.isinf(best) else min(10_000, 3 * (best + 1)))
         point = planted(7, 4)(position, budget)
         if search.add(point):
             best = min(best, point.median)
-    none = Search(family(budget=7), "adamw")  # nothing passes, so nothing is cut
+    none = Search(family(budget=7), "adamw")  # nothing passes, so no budget is shortened
     assert {budget for _, _, budget in run(none, planted(7, 4))} == {7}
     assert Search(family(readings=3, budget=7), "adamw").budget == 21
     assert Search(family(budget=7, score="train-accuracy"), "adamw").budget == 7
@@ -191,7 +191,7 @@ def test_a_cut_off_that_the_best_was_never_under_decides_nothing(order: tuple[in
     """Two points of which one is twice as fast on every seed, whichever is tried first."""
     kinds = ((20, 20, 20, 250), (10, 10, 10, 125))
     both = [kinds[index] for index in order]
-    search = Search(family(budget=300, cut=5.0, lrs=2, decays=1, around=0, thirds=0, further=0), "sgd")
+    search = Search(family(budget=300, patience=5.0, lrs=2, decays=1, around=0, thirds=0, further=0), "sgd")
     for number, (position, budget) in enumerate(search):
         times = both[min(number, 1)]
         crossed = [one if one < budget else None for one in times]
@@ -201,7 +201,7 @@ def test_a_cut_off_that_the_best_was_never_under_decides_nothing(order: tuple[in
 
 
 def test_a_point_that_was_cut_short_is_proposed_again_with_the_whole_budget() -> None:
-    search = Search(family(budget=300, cut=5.0), "sgd")
+    search = Search(family(budget=300, patience=5.0), "sgd")
     proposals = iter(search)
     first, budget = next(proposals)
     assert budget == 300
@@ -216,8 +216,8 @@ def test_a_point_that_was_cut_short_is_proposed_again_with_the_whole_budget() ->
 
 
 def test_a_diverged_point_has_no_second_chance() -> None:
-    """It failed by more than the cut-off: the whole budget would change nothing."""
-    search = Search(family(budget=300, cut=5.0), "sgd")
+    """It failed by more than a shortened budget: the whole budget would change nothing."""
+    search = Search(family(budget=300, patience=5.0), "sgd")
     proposals = iter(search)
     first, budget = next(proposals)
     assert search.add(Point(first, 1.0, 1.0, budget, (seed(20), seed(20), seed(20))))
@@ -228,11 +228,11 @@ def test_a_diverged_point_has_no_second_chance() -> None:
 
 def test_basins_count_as_the_present_cut_off_sees_them() -> None:
     """An early point may have passed with more epochs than its neighbours will get."""
-    search = Search(family(cut=3.0, around=1), "adamw")
+    search = Search(family(patience=3.0, around=1), "adamw")
     crossed = {Position(7, 4): 20, Position(1, 0): 100, Position(13, 8): 50}
     for position, epochs in crossed.items():
         search.points[position] = Point(position, 1.0, 1.0, 10_000, (seed(epochs),))
     assert search.budget == 63
     assert [tuple(each[:2]) for each in search._basins()] == [(7, 4), (13, 8)]
     search.points[Position(13, 8)] = Point(Position(13, 8), 1.0, 1.0, 63, (SeedResult(0, "id", 63, None, 0.9, 0.5, False),))
-    assert search._basins()[1] == Position(13, 8), "neither passes within the cut-off, and this one is more accurate"
+    assert search._basins()[1] == Position(13, 8), "neither passes within the budget, and this one is more accurate"

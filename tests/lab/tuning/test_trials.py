@@ -127,7 +127,7 @@ def test_readings_are_those_of_the_search_and_of_the_fresh_seeds(tmp_path: Path,
 def test_the_choice_reads_the_validation_split_of_runs_that_train_until_it_passes(tmp_path: Path, family: Family) -> None:
     seeds = (6, 7, 8, 9)
     changes = (*CHANGES, "measure.past=0")  # so that a sweep ends a seed as soon as its test accuracy is past
-    found = tuned(tmp_path, family.replace(lrs=4, cut=50.0, tuning_seeds=seeds), ["egd"], changes=changes)
+    found = tuned(tmp_path, family.replace(lrs=4, patience=50.0, tuning_seeds=seeds), ["egd"], changes=changes)
     differs = 0
     for folder in (tmp_path / "runs" / "tuning").glob("*/*/seed-*"):
         spec = json.loads((folder / "spec.json").read_text())

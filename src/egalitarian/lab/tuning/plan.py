@@ -107,8 +107,8 @@ class Family(Settings):
     """Points for the third knob; a method with fewer settings of it has the rest around its best point."""
     further: int = setting(least=0, most=MOST)
     """Points beyond an edge, at most, when the best point is on it."""
-    cut: float = setting(least=1)
-    """The cut-off: a point gets at most so many times the epochs of the best point so far."""
+    patience: float = setting(least=1)
+    """A point gets at most so many times the epochs of the best point so far."""
     validation: float = setting(least=0, below=1)
     """The share of the test points that is held out for the choice."""
     tuning_seeds: tuple[int, ...] = setting(least=0)

@@ -21,7 +21,7 @@ SHARED = ("family", "experiment", "changes", "score", "threshold", "quick", "sto
 """Fields that hold for all entries of a file."""
 RULES = (
     *("budget", "readings", "fresh_readings", "lrs", "decays", "lr_factor", "decay_factor", "basins", "around"),
-    *("thirds", "further", "cut", "validation"),
+    *("thirds", "further", "patience", "validation"),
 )
 """What entries must share to be compared."""
 LOCK = "tuned.lock"

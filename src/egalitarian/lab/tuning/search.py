@@ -20,7 +20,7 @@ RADIUS = 6
 
 
 def coarse(family: Family) -> list[Position]:
-    """The coarse grid, the middle first, so that its points set the cut-off of the others.
+    """The coarse grid, the middle first, so that its points set the budget of the others.
 
     With each learning rate come every second of: no decay, the first decay, the second, ... Neighbouring learning rates
     have those that the other leaves out.
@@ -77,12 +77,12 @@ class Search:
     def budget(self) -> int:
         """The epochs of the next point: at most a multiple of those of the best point.
 
-        A best point with a failed seed sets no cut-off: a slower point that never fails would win.
+        A best point with a failed seed shortens no budget: a slower point that never fails would win.
         """
         best, whole = self.best, self.family.budget * self.family.readings
         if best is None or self.family.score != "epochs" or best.failed:
             return whole
-        return min(whole, math.ceil(self.family.cut * (best.median + 1)))
+        return min(whole, math.ceil(self.family.patience * (best.median + 1)))
 
     def outward(self, position: Position) -> tuple[int, int]:
         """For learning rate and decay, the direction (-1 or 1) in which nothing was tried beyond a position; else 0.
@@ -109,14 +109,14 @@ class Search:
         self.done = True
 
     def add(self, point: Point) -> bool:
-        """Adds a proposed point; returns False for one that was cut short, which is proposed again with the whole budget.
+        """Adds a proposed point; returns False for one that was stopped early, which is proposed again with the whole budget.
 
-        Such a point has failed by the cut-off alone, but its median is as small as the best one's. Without a second chance
-        the order of the proposals would decide, since the best point may never have been under this cut-off.
+        Such a point has failed by its shortened budget alone, but its median is as small as the best one's. Without a second chance
+        the order of the proposals would decide, since the best point may never have been under this budget.
         """
         best, whole = self.best, self.family.budget * self.family.readings
-        cut = point.budget < whole and point.failed and not point.diverged
-        if best is not None and cut and point.median <= best.median:
+        short = point.budget < whole and point.failed and not point.diverged
+        if best is not None and short and point.median <= best.median:
             return False
         self.points[point.position] = point
         return True
@@ -125,7 +125,7 @@ class Search:
         self.stage = stage
         for position in positions:
             yield position, self.budget
-            if position not in self.points:  # it was cut short
+            if position not in self.points:  # it was stopped early
                 yield position, self.family.budget * self.family.readings
 
     def _beyond(self) -> Iterator[tuple[Position, int]]:
@@ -138,7 +138,7 @@ class Search:
     def _basins(self) -> list[Position]:
         """The best points, none of them a neighbour of a better one.
 
-        All count as they would with the present cut-off: an early point may have had more epochs than its neighbours will.
+        All count as they would with the present budget: an early point may have had more epochs than its neighbours will.
         """
         found: list[Position] = []
         for point in sorted(self.points.values(), key=lambda point: self._rank(point.within(self.budget))):

@@ -111,8 +111,8 @@ class Search:
     def add(self, point: Point) -> bool:
         """Adds a proposed point; returns False for one that was stopped early, which is proposed again with the whole budget.
 
-        Such a point has failed by its shortened budget alone, but its median is as small as the best one's. Without a second chance
-        the order of the proposals would decide, since the best point may never have been under this budget.
+        Such a point has failed by its shortened budget alone, but its median is as small as the best one's. Without a
+        second chance the order of the proposals would decide: the best point may never have had so short a budget.
         """
         best, whole = self.best, self.family.budget * self.family.readings
         short = point.budget < whole and point.failed and not point.diverged

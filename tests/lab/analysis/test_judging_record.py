@@ -28,8 +28,8 @@ def on_record(verdict: Finding, why: str = "") -> VerdictRecord:
 def inside(tmp_path: Path) -> Store:
     """The paper has 116."""
     store = Store(tmp_path / "runs")
-    for seed, crossed in enumerate([110, 115, 120]):
-        write_run(store, "addition-97", "egd", seed, crossed)
+    for seed in range(8):
+        write_run(store, "addition-97", "egd", seed, 110 + 2 * seed)
     return store
 
 
@@ -42,7 +42,7 @@ def test_runs_with_another_finding_than_the_record_contradict_it(inside: Store, 
 
 def test_what_is_known_is_outside_on_record(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    for seed in range(3):
+    for seed in range(8):
         write_run(store, "parity-4", "row-norm", seed, 60)
     entry = RecordedVerdict(measure="epochs", verdict="outside", cells=("parity-4/row-norm",))
     (found,) = [one for one in check(store, ["parity-4"], VerdictRecord(verdicts=(entry,))).verdicts if one.kind == "known"]
@@ -60,7 +60,8 @@ def test_cells_that_are_not_run_or_not_on_record_fail_only_if_strict(inside: Sto
 
 def test_too_few_seeds_contradict_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    write_run(store, "addition-97", "egd", 0, 500)
+    for seed in range(7):
+        write_run(store, "addition-97", "egd", seed, 50)
     checked = check(store, ["addition-97"], on_record("inside"))
     assert checked.is_consistent()
     assert not checked.is_consistent(strict=True)

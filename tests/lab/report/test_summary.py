@@ -27,9 +27,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = Store(tmp_path_factory.mktemp("runs"))
     for seed in range(8):
         write_run(store, "addition-97", "egd", seed, 110 + seed, ms=2.0, together=4)
-    for seed in range(4):
         write_run(store, "addition-97", "sgd", seed, 300)
         write_run(store, "parity-4", "row-norm", seed, 60)
+    for seed in (0, 1, 2, 3, 8, 9, 10, 11):
+        write_run(store, "addition-97", "row-norm", seed, 330)
     return store
 
 
@@ -43,7 +44,7 @@ def seen(store: Store) -> Overview:
 def test_cells_are_counted_by_table_and_all_of_them(seen: Overview, store: Store) -> None:
     records = {record["table"]: record for record in seen.counts.records}
     counted = ("inside", "outside", "undecided", "not run")
-    assert [records["Table 2"][key] for key in counted] == [1, 1, 0, 13]
+    assert [records["Table 2"][key] for key in counted] == [1, 1, 1, 12]
     assert [records["Table 4"][key] for key in counted] == [0, 1, 0, 20]
     assert [records["Table 8"][key] for key in counted] == [0, 0, 0, 24]
     compared = [one for one in check(store).verdicts if one.compared and not one.other_settings]
@@ -52,14 +53,17 @@ def test_cells_are_counted_by_table_and_all_of_them(seen: Overview, store: Store
 
 def test_seeds_are_counted_and_rows_with_too_few_listed(seen: Overview) -> None:
     records = {record["table"]: record for record in seen.counts.records}
-    assert (records["Table 2"]["seeds"], records["Table 4"]["seeds"], records["Table 6"]["seeds"]) == ("4–8", "4", "")
-    assert seen.few == ("addition-97 sgd 4", "parity-4 4")
+    assert (records["Table 2"]["seeds"], records["Table 4"]["seeds"], records["Table 6"]["seeds"]) == ("8", "8", "")
+    assert seen.few == ("addition-97 row-norm 4",), "seeds from 8 on are not counted"
+    assert "Seeds from 8 on, which verdicts do not read: addition-97 row-norm (4)" in seen.counts.notes
 
 
 def test_every_cell_outside_has_its_reason(seen: Overview) -> None:
-    reasons = {record["cell"]: (record["verdict"], record["why"]) for record in seen.cells.records}
-    assert reasons["addition-97, sgd: epochs"] == ("outside: 1700 % above the spread [300, 300]", "not known")
-    verdict, why = reasons["parity-4, row-norm: epochs"]
+    reasons = {each["cell"]: (each["distance"], each["verdict"], each["why"]) for each in seen.cells.records}
+    assert reasons["addition-97, sgd: epochs"] == ("+inf", "outside: 1700 % above the spread [300, 300]", "not known")
+    assert reasons["addition-97, row-norm: epochs"] == ("", "too few seeds: 4 of the first 8", "")
+    off, verdict, why = reasons["parity-4, row-norm: epochs"]
+    assert off == ""
     assert str(verdict).startswith("known: see docs/errata.md#one-run-per-cell")
     assert why == ""
     page = seen.markdown("The paper", "From 16 runs.")

@@ -38,7 +38,7 @@ from egalitarian.lab.analysis.statistics import (
     median_and_range,
     spent_on,
 )
-from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, record_to_toml, tally
+from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, more_seeds, record_to_toml, tally
 
 __all__ = [
     "CHANCE",
@@ -81,6 +81,7 @@ __all__ = [
     "measured",
     "median_and_range",
     "method_rows",
+    "more_seeds",
     "percent",
     "plane_of",
     "quantile",

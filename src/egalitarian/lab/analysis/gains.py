@@ -1,6 +1,7 @@
 """Average gains over tasks, as the paper defines them: the mean over tasks of the baseline's epochs over the method's.
 
-Our gains are ratios of medians. Their spread is that of averages from one seed per cell, which is what the paper has.
+Our gains are ratios of medians. Their spread is that of averages from one seed per cell, which is what the paper has. Both,
+and the paper's average that they are compared with, are over the tasks that count.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from numpy.typing import NDArray
 from egalitarian.lab.analysis.counts import Count, mean, ratio
 from egalitarian.lab.analysis.gathered import Gathered
 from egalitarian.lab.analysis.reading import RunSummary
-from egalitarian.lab.analysis.statistics import Estimate, cost_of, estimate, seconds_to_threshold
+from egalitarian.lab.analysis.rows import paper_gain
+from egalitarian.lab.analysis.statistics import Estimate, Quartiles, cost_of, estimate, seconds_to_threshold
 from egalitarian.lab.config import Gain
 
 DRAWS = 4000
-FEWEST = 3
-"""Seeds that every cell must have for a spread."""
 Array = NDArray[np.float64]
 
 
@@ -29,6 +29,8 @@ class AverageGain:
     """One row of a table of average gains."""
 
     plan: Gain
+    paper: float | None
+    """The paper's average over the experiments that count, from its own cells; None if it lacks one."""
     epochs: Count | None
     seconds: Count | None
     """Over the experiments where method and baseline were timed on the same platform."""
@@ -40,6 +42,8 @@ class AverageGain:
     """From each experiment that does not count to the reason."""
     spread: tuple[float, float] | None
     """The central 95 % of the averages from one seed per cell."""
+    quartiles: Quartiles | None
+    """Of the same averages."""
     n: int
     """Seeds in the smallest cell."""
     unfinished: bool
@@ -48,6 +52,8 @@ class AverageGain:
 class TaskGain(NamedTuple):
     """The gain on one experiment."""
 
+    paper: float | None
+    """The paper's, of its best method."""
     baseline: list[RunSummary]
     methods: dict[str, list[RunSummary]]
     best: str | None
@@ -79,9 +85,11 @@ def average_gain(gathered: Gathered, plan: Gain, experiments: Sequence[str]) -> 
     counted = {name: task for name, task in tasks.items() if not task.left_out}
     run = [task for task in tasks.values() if task.baseline and task.methods]
     cells = [cell for task in run for cell in task.cells]
-    smallest = min(map(len, cells), default=0)
+    theirs = [task.paper for task in counted.values() if task.paper is not None]
+    spread, quartiles = _of_single_seeds(list(counted.values()))
     return AverageGain(
         plan=plan,
+        paper=sum(theirs) / len(theirs) if theirs and len(theirs) == len(counted) else None,
         epochs=mean(task.epochs for task in counted.values() if task.epochs),
         seconds=mean(task.seconds for task in counted.values() if task.seconds),
         timed=tuple(name for name, task in counted.items() if task.seconds),
@@ -89,8 +97,9 @@ def average_gain(gathered: Gathered, plan: Gain, experiments: Sequence[str]) -> 
         left_out={
             name: tasks[name].left_out if name in tasks else "by definition" for name in experiments if name not in counted
         },
-        spread=_spread(run) if smallest >= FEWEST else None,
-        n=smallest,
+        spread=spread,
+        quartiles=quartiles,
+        n=min(map(len, cells), default=0),
         unfinished=any(seed.state == "unfinished" for cell in cells for seed in cell),
     )
 
@@ -99,13 +108,16 @@ def _task(gathered: Gathered, plan: Gain, experiment: str) -> TaskGain:
     baseline = gathered.of(experiment, plan.baseline)
     found = {method: gathered.of(experiment, method) for method in plan.methods}
     methods = {method: seeds for method, seeds in found.items() if seeds}
+    (loaded,) = gathered.named_in([experiment])
+    theirs = [gain for method in plan.methods if (gain := paper_gain(loaded, method, plan.baseline)) is not None]
+    paper = max(theirs, default=None)
     best = _best({method: estimate(seeds) for method, seeds in methods.items()})
     plain = estimate(baseline).settled_median
     # a bound would depend on the budget alone, and dominate the average
     if best is None or plain is None or not plain.is_exact:
-        return TaskGain(baseline, methods, best, None, None)
+        return TaskGain(paper, baseline, methods, best, None, None)
     epochs = ratio(plain, estimate(methods[best]).settled_median)
-    return TaskGain(baseline, methods, best, epochs, _fastest(baseline, list(methods.values())))
+    return TaskGain(paper, baseline, methods, best, epochs, _fastest(baseline, list(methods.values())))
 
 
 def _best(estimates: Mapping[str, Estimate]) -> str | None:
@@ -125,8 +137,8 @@ def _fastest(baseline: Sequence[RunSummary], methods: Sequence[Sequence[RunSumma
     return max(known, default=None)
 
 
-def _spread(tasks: Sequence[TaskGain]) -> tuple[float, float] | None:
-    """From `DRAWS` draws of one seed per cell. A draw leaves out tasks whose baseline or methods did not pass."""
+def _of_single_seeds(tasks: Sequence[TaskGain]) -> tuple[tuple[float, float] | None, Quartiles | None]:
+    """The central 95 % and the quartiles of averages from one seed per cell. A draw counts if it passes on every task."""
     draw = np.random.default_rng(0)
     gains = []
     for task in tasks:
@@ -134,13 +146,12 @@ def _spread(tasks: Sequence[TaskGain]) -> tuple[float, float] | None:
         under = np.min([_drawn(seeds, draw) for seeds in task.methods.values()], axis=0)
         valid = np.isfinite(over) & np.isfinite(under) & (under > 0)
         gains.append(np.divide(over, under, out=np.full(DRAWS, np.nan), where=valid))
-    stacked = np.stack(gains)
-    counts = np.isfinite(stacked).sum(0)
-    means = np.nansum(stacked, axis=0)[counts > 0] / counts[counts > 0]
+    means = np.mean(gains, axis=0) if gains else np.empty(0)
+    means = means[np.isfinite(means)]
     if not len(means):
-        return None
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
+        return None, None
+    low, lower, middle, upper, high = map(float, np.quantile(means, [0.025, 0.25, 0.5, 0.75, 0.975]))
+    return (low, high), Quartiles(lower, middle, upper)
 
 
 def _drawn(seeds: Sequence[RunSummary], draw: np.random.Generator) -> Array:

@@ -77,6 +77,11 @@ class Gathered:
         """The seeds of a method, in order."""
         return [run for run in self.runs if (run.experiment, run.method) == (experiment, method)]
 
+    def first(self, seeds: int) -> Gathered:
+        """With seeds 0 to `seeds` - 1 alone, which verdicts read."""
+        kept = [(run, own) for run, own in zip(self.runs, self.readings, strict=True) if run.seed < seeds]
+        return replace(self, runs=tuple(run for run, _ in kept), readings=tuple(own for _, own in kept))
+
     def named_in(self, names: Sequence[str]) -> list[Experiment]:
         """The experiments with these names, in their order."""
         by_name = {experiment.name: experiment for experiment in self.experiments}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,9 @@ from functools import cached_property
 from importlib import resources
 from typing import Literal, NamedTuple
 
-from egalitarian.lab.analysis.counts import Count, in_percent, measured, number
-from egalitarian.lab.analysis.gains import FEWEST, AverageGain
-from egalitarian.lab.analysis.statistics import Accuracy, Estimate
+from egalitarian.lab.analysis.counts import Count, in_percent, measured, number, times
+from egalitarian.lab.analysis.gains import AverageGain
+from egalitarian.lab.analysis.statistics import Accuracy, Estimate, Quartiles
 from egalitarian.lab.config import Settings, SpecError, read
 
 VerdictKind = Literal[
@@ -42,18 +43,23 @@ HEAD = """\
 """
 
 
-def judge_reached(paper: int | Literal["never"], found: Estimate, unit: Literal["epochs", "steps"] = "epochs") -> Judged:
+def judge_reached(
+    paper: int | Literal["never"], found: Estimate, seeds: int, unit: Literal["epochs", "steps"] = "epochs"
+) -> Judged:
     """Whether the paper's epochs or steps lie between the smallest and the largest seed that passed.
 
     A value above all of these is undecided if another seed did not pass. A claim of "never" is inside if half of the seeds
     or more do not pass.
+
+    Args:
+        seeds: how many there must be.
     """
     if not found.n:
         return "not run", "not run"
     if found.unfinished:
         return "unfinished", f"unfinished: {found.unfinished} of {found.n} seeds"
-    if found.n < FEWEST:
-        return _too_few(found.n)
+    if found.n < seeds:
+        return _too_few(found.n, seeds)
     return _judge_never(found) if paper == "never" else _judge_number(float(paper), found, unit)
 
 
@@ -84,30 +90,17 @@ def compare(paper: float, low: Count, high: Count) -> Judged:
     return "inside", "inside the spread"
 
 
-def judge_mean(paper: float, found: Accuracy) -> Judged:
-    """Whether a mean over epochs lies between the smallest and the largest seed."""
-    if found.others:
-        return "unfinished", f"unfinished: {found.others} of {found.n + found.diverged + found.others} seeds"
-    if not found.n + found.diverged:
+def judge_accuracy(paper: float, found: Accuracy, seeds: int) -> Judged:
+    """Whether an accuracy lies within the spread of full-length runs, with half a digit to spare: the paper's is rounded.
+
+    A run that diverged counts as one of the seeds.
+    """
+    ended = found.n + found.diverged
+    if not ended + found.others:
         return "not run", "not run"
-    if found.n + found.diverged < FEWEST:
-        return _too_few(found.n + found.diverged)
-    return _judge_accuracy(paper, found)
-
-
-def judge_final(paper: float, found: Accuracy) -> Judged:
-    """Whether a final accuracy lies within the spread. A single full-length run can agree, but not contradict."""
-    if not found.n and (found.others or not found.diverged):
-        return "not run", "not run: none that was taken to the end"
-    kind, text = _judge_accuracy(paper, found)
-    if kind == "outside" and (found.n or found.diverged) < FEWEST:
-        return "too few seeds", f"too few seeds: {found.n} of full length; {text.removeprefix('outside: ')}"
-    return kind, text
-
-
-def _judge_accuracy(paper: float, found: Accuracy) -> Judged:
-    """With a tolerance of half a digit, as the paper's value is rounded."""
-    lost = f"; {found.diverged} of {found.n + found.diverged} seeds diverged" if found.diverged else ""
+    if ended < seeds:
+        return _too_few(ended, seeds, " of full length")
+    lost = f"; {found.diverged} of {ended} seeds diverged" if found.diverged else ""
     if found.low is None or found.high is None:
         return "outside", f"outside: all {found.diverged} seeds diverged"
     ends = f"[{in_percent(found.low)}, {in_percent(found.high)}]"
@@ -118,8 +111,8 @@ def _judge_accuracy(paper: float, found: Accuracy) -> Judged:
     return "inside", f"inside the spread{lost}"
 
 
-def judge_gain(paper: float, gain: AverageGain) -> Judged:
-    """Whether an average over tasks lies within the central 95 % of averages from single seeds."""
+def judge_gain(gain: AverageGain, seeds: int) -> Judged:
+    """Whether the paper's average over our tasks lies within the central 95 % of averages from single seeds."""
     missing = [name for name, reason in gain.left_out.items() if reason == "not run"]
     if not gain.n:
         return "not run", "not run"
@@ -128,16 +121,33 @@ def judge_gain(paper: float, gain: AverageGain) -> Judged:
         return "incomplete", f"incomplete: not run on {tasks}"
     if gain.unfinished:
         return "unfinished", "unfinished"
-    if gain.spread is None:
-        return _too_few(gain.n, " in every cell")
-    low, high = (Count(float(f"{end:.1f}")) for end in gain.spread)
-    kind, text = compare(paper, low, high)
+    if gain.n < seeds:
+        return _too_few(gain.n, seeds, " in the smallest cell")
+    if gain.paper is None or gain.spread is None:
+        return "undecided", "undecided: on no task do baseline and method pass, both here and in the paper"
+    kind, text = compare(gain.paper, *(Count(float(f"{end:.1f}")) for end in gain.spread))
     left_out = [f"{name} ({reason})" for name, reason in gain.left_out.items() if reason != "by definition"]
-    return kind, text + (f"; without {', '.join(left_out)}" if left_out else "")
+    same = f"; without {', '.join(left_out)}: over the same tasks the paper has {times(gain.paper)}" if left_out else ""
+    return kind, text + same
 
 
-def _too_few(seeds: int, where: str = "") -> Judged:
-    return "too few seeds", f"too few seeds: {seeds}, at least {FEWEST} are needed{where}"
+def _too_few(found: int, seeds: int, what: str = "") -> Judged:
+    return "too few seeds", f"too few seeds: {found} of the first {seeds}{what}"
+
+
+def distance(paper: float | str | None, ours: Quartiles | None) -> str:
+    """How far the paper's value is above our median, in interquartile ranges of our seeds: `+0.4`, `-2.0`, `+inf`.
+
+    The range from smallest to largest is no such unit. One slow seed would make every distance small, and one that does
+    not pass would leave none. Of eight seeds from a normal distribution, half of that range is about as large as this unit.
+
+    Infinite if our quartiles are equal, and the median is not the paper's. Empty if one of the two is not a number.
+    """
+    if paper is None or isinstance(paper, str) or ours is None:
+        return ""
+    off, unit = paper - ours.median, ours.upper - ours.lower
+    value = off / unit if unit else math.copysign(math.inf, off) if off else 0.0
+    return f"{round(value, 1) + 0.0:+.{1 if abs(value) < 100 else 0}f}"  # no -0.0
 
 
 def excuse(judged: Judged, erratum: str) -> Judged:

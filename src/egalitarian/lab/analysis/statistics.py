@@ -19,6 +19,14 @@ from egalitarian.lab.analysis.reading import RunSummary, bound_of, busy_seconds
 from egalitarian.lab.runs import Outcome
 
 
+class Quartiles(NamedTuple):
+    """The middle of a distribution."""
+
+    lower: float
+    median: float
+    upper: float
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Epochs (or steps) to the threshold over the seeds of one method. Without seeds, `n` is 0 and the median is None."""
@@ -48,6 +56,13 @@ class Estimate:
         """The median; None if it is a bound that unfinished seeds may still change."""
         open_bound = self.median is not None and not self.median.is_exact and self.unfinished
         return None if open_bound else self.median
+
+    @property
+    def quartiles(self) -> Quartiles | None:
+        """None if one of them is only a bound."""
+        found = (self.lower_quartile, self.median, self.upper_quartile)
+        exact = [count.value for count in found if count is not None and count.is_exact]
+        return Quartiles(*exact) if len(exact) == len(found) else None
 
     @property
     def spread(self) -> str:
@@ -118,6 +133,7 @@ class Accuracy:
     median: float | None
     low: float | None
     high: float | None
+    quartiles: Quartiles | None = None
 
     @property
     def spread(self) -> str:
@@ -166,8 +182,10 @@ def _accuracy(seeds: Sequence[RunSummary], full: Sequence[Range | None]) -> Accu
     counts = (len(values), diverged, len(seeds) - len(values) - diverged)
     if not values:
         return Accuracy(*counts, None, None, None)
-    middle = median(value.value for value in values)
-    return Accuracy(*counts, middle, min(value.low for value in values), max(value.high for value in values))
+    ends = (min(value.low for value in values), max(value.high for value in values))
+    ordered = sorted(value.value for value in values)
+    quartiles = Quartiles(*(quantile(ordered, [], share).value for share in (0.25, 0.5, 0.75)))
+    return Accuracy(*counts, quartiles.median, *ends, quartiles)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from egalitarian.lab.analysis.judging import (
     VerdictKind,
     VerdictRecord,
     as_toml,
+    distance,
     excuse,
-    judge_final,
+    judge_accuracy,
     judge_gain,
-    judge_mean,
     judge_reached,
     load_record,
 )
@@ -37,7 +37,7 @@ from egalitarian.lab.analysis.statistics import (
     mean_train_accuracy,
     seconds_to_threshold,
 )
-from egalitarian.lab.config import Claim, Contents, Experiment, TablePlan, load_contents
+from egalitarian.lab.config import Claim, Contents, Experiment, Paper, TablePlan, load_contents
 from egalitarian.lab.runs import Source
 
 FINDINGS: dict[VerdictKind, Finding] = {
@@ -69,6 +69,8 @@ class Verdict:
     verdict: str
     other_settings: bool
     """Whether the experiment is not the one of the paper's number: its text taken literally, or a user's own."""
+    distance: str = ""
+    """The paper's value minus our median, in interquartile ranges of our seeds; empty if the cell is open or has none."""
     recorded: Finding | None = None
     """The finding in the committed record, paper/_verdicts.toml."""
     why: str = ""
@@ -148,8 +150,8 @@ def check(store: Source, experiments: Sequence[str] = (), record: VerdictRecord 
     contents = load_contents().of([experiment.name for experiment in gathered.experiments])
     verdicts = judge(contents, gathered, record)
     variants = f"{len(gathered.variants)} stored runs of other settings count nowhere here; `egalitarian report` lists them"
-    remarks = (*_without_claims(gathered), *gathered.remarks, *([variants] if gathered.variants else []))
-    return Checked(verdicts, gathered.warnings, remarks)
+    remarks = (*_without_claims(gathered), *gathered.remarks, *more_seeds(gathered, contents.paper.seeds))
+    return Checked(verdicts, gathered.warnings, (*remarks, *([variants] if gathered.variants else [])))
 
 
 def _without_claims(gathered: Gathered) -> Iterator[str]:
@@ -161,8 +163,17 @@ def _without_claims(gathered: Gathered) -> Iterator[str]:
             )
 
 
+def more_seeds(gathered: Gathered, seeds: int) -> list[str]:
+    """A remark on stored seeds of the paper's methods that verdicts do not read."""
+    claimed = {(each.name, method) for each in gathered.experiments for method in each.claims}
+    more = Counter((run.experiment, run.method) for run in gathered.runs if run.seed >= seeds)
+    listed = [f"{experiment} {method} ({more[experiment, method]})" for experiment, method in more.keys() & claimed]
+    return [f"Seeds from {seeds} on, which verdicts do not read: {', '.join(sorted(listed))}"] if listed else []
+
+
 def judge(contents: Contents, gathered: Gathered, record: VerdictRecord | None = None) -> list[Verdict]:
-    """A verdict for every cell of these contents, from runs that were read before."""
+    """A verdict for every cell of these contents, from the first seeds of what was read before."""
+    gathered = gathered.first(contents.paper.seeds)
     run = {summary.experiment for summary in gathered.runs}
     record = load_record() if record is None else record
     cells: list[Verdict] = []
@@ -171,7 +182,7 @@ def judge(contents: Contents, gathered: Gathered, record: VerdictRecord | None =
             for method, claim in experiment.claims.items():
                 cells += _judge_claim(gathered, experiment, method, claim, contents)
     for table in contents.tables:
-        cells += _judge_gains(gathered, table, contents.paper.hardware)
+        cells += _judge_gains(gathered, table, contents.paper)
     return [_with_record(verdict, record) for verdict in cells]
 
 
@@ -184,34 +195,36 @@ def _judge_claim(
     gathered: Gathered, experiment: Experiment, method: str, claim: Claim, contents: Contents
 ) -> Iterator[Verdict]:
     """One verdict for each number of a claim."""
-    seeds = gathered.of(experiment.name, method)
+    seeds, least = gathered.of(experiment.name, method), contents.paper.seeds
     other = not contents.has(experiment.name, numbered=True)
     row = ClaimRow(f"{claim.table}: {experiment.title}" if other else claim.table, experiment.name, method, other)
     verdict = partial(_verdict, row, claim.erratum)
     if claim.epochs is not None:
         found = reached(experiment, seeds, "epochs")
-        yield verdict("epochs", str(claim.epochs), found, judge_reached(claim.epochs, found))
+        yield verdict("epochs", claim.epochs, found, judge_reached(claim.epochs, found, least))
     if claim.steps is not None:
         found = reached(experiment, seeds, "steps")
-        yield verdict("steps", str(claim.steps), found, judge_reached(claim.steps, found, "steps"))
+        yield verdict("steps", claim.steps, found, judge_reached(claim.steps, found, least, "steps"))
     if claim.final_accuracy is not None:
         final, paper = final_accuracy(seeds), claim.final_accuracy
-        yield verdict("final accuracy", in_percent(paper), final, judge_final(paper, final))
+        yield verdict("final accuracy", paper, final, judge_accuracy(paper, final, least))
     if claim.mean_train_accuracy is not None:
         mean, paper = mean_train_accuracy(seeds), claim.mean_train_accuracy
-        yield verdict("mean accuracy", in_percent(paper), mean, judge_mean(paper, mean))
+        yield verdict("mean accuracy", paper, mean, judge_accuracy(paper, mean, least))
     yield from _list_times(row, experiment, claim, seeds, contents.paper.hardware)
 
 
 def _verdict(
-    row: ClaimRow, erratum: str, measure: Quantity, paper: str, found: Estimate | Accuracy, judged: Judged
+    row: ClaimRow, erratum: str, measure: Quantity, paper: float | str, found: Estimate | Accuracy, judged: Judged
 ) -> Verdict:
     if isinstance(found, Accuracy):
         ours, counts = "" if found.median is None else in_percent(found.median), (found.n + found.diverged, found.n)
     else:
         ours, counts = "" if found.median is None else str(found.median), (found.n, found.passed)
+    printed = in_percent(float(paper)) if isinstance(found, Accuracy) else str(paper)
     kind, text = excuse(judged, erratum)
-    return Verdict(*row[:3], measure, paper, ours, found.spread, *counts, kind, text, row.other_settings)
+    off = distance(paper, found.quartiles) if kind in FINDINGS else ""
+    return Verdict(*row[:3], measure, printed, ours, found.spread, *counts, kind, text, row.other_settings, off)
 
 
 def _list_times(
@@ -232,7 +245,7 @@ def _list_times(
             yield Verdict(*row[:3], measure, str(paper), ours_text, "", *counts, "other hardware", text, row.other_settings)
 
 
-def _judge_gains(gathered: Gathered, table: TablePlan, hardware: str) -> Iterator[Verdict]:
+def _judge_gains(gathered: Gathered, table: TablePlan, paper: Paper) -> Iterator[Verdict]:
     """The average gains of a table."""
     for plan in table.gains:
         gain = average_gain(gathered, plan, table.experiments)
@@ -240,12 +253,13 @@ def _judge_gains(gathered: Gathered, table: TablePlan, hardware: str) -> Iterato
         row, counts = (table.number, "average", plan.name), (gain.n, len(gain.counted))
         if plan.epochs is not None:
             ours = times(gain.epochs) if gain.epochs else ""
-            judged = judge_gain(plan.epochs, gain)
-            yield Verdict(*row, "gain in epochs", times(plan.epochs), ours, spread, *counts, *judged, False)
+            kind, judged = judge_gain(gain, paper.seeds)
+            off = distance(gain.paper, gain.quartiles) if kind in FINDINGS else ""
+            yield Verdict(*row, "gain in epochs", times(plan.epochs), ours, spread, *counts, kind, judged, False, off)
         if plan.seconds is not None:
             ours = times(gain.seconds) if gain.seconds else ""
             timed = f"ours of {', '.join(gain.timed)}" if gain.timed else "ours not run on one platform"
-            text = f"other hardware: {hardware}; {timed}"
+            text = f"other hardware: {paper.hardware}; {timed}"
             yield Verdict(*row, "gain in seconds", times(plan.seconds), ours, "", *counts, "other hardware", text, False)
 
 

@@ -113,6 +113,8 @@ class Paper(Settings):
 
     hardware: str
     """On which its times were measured."""
+    seeds: int = setting(least=2)
+    """Verdicts read seeds 0 to `seeds` - 1 of every method, and no others."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,8 +84,8 @@ def check(
 ) -> None:
     """Compare the paper's numbers with the stored runs, cell by cell.
 
-    A line for each cell of the paper's tables: its number, our median and spread over seeds, and a verdict. "Inside" means
-    that the paper's number is within our spread. docs/lab.md explains the other verdicts.
+    A line for each cell of the paper's tables: its number, our median and spread over seeds 0 to 7, and a verdict. "Inside"
+    means that the paper's number is within our spread. docs/lab.md explains the other verdicts.
 
     Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run cannot be read.
     """
@@ -269,7 +269,8 @@ def print_verdicts(console: Console, checked: Checked) -> None:
         units = (
             "Epochs and steps count until the threshold; accuracies are in %.\n"
             "n: seeds that passed, of all; for accuracies, runs that count.\n"
-            "spread: smallest to largest seed; of a final accuracy, over the last tenth of the epochs."
+            "spread: smallest to largest seed; of a final accuracy, over the last tenth of the epochs.\n"
+            "verdict: after the distance, the paper's value minus our median in interquartile ranges of our seeds."
         )
         console.print(f"[dim]{units}[/dim]")
     for row in checked.contradictions:
@@ -293,7 +294,8 @@ def _print_cells(console: Console, rows: Sequence[Verdict], title: str) -> None:
                 section = row.experiment
                 made.add_row(f"[bold]{section}[/bold]", f"[dim]{escape(row.table.partition(':')[0])}[/dim]")
             passed = f"{row.passed} tasks" if row.measure.startswith("gain") else f"{row.passed}/{row.n}" if row.n else ""
-            cells = ("  " + row.method, row.measure, row.paper, row.ours, row.spread, passed, row.verdict)
+            verdict = f"{row.distance} {row.verdict}".strip()
+            cells = ("  " + row.method, row.measure, row.paper, row.ours, row.spread, passed, verdict)
             made.add_row(*cells, style="bold red" if row.contradicts else STYLES.get(row.kind))
     if made.row_count:
         put(console, made)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from egalitarian.lab.analysis import Verdict, in_words
 from egalitarian.lab.report.render import Block, Table, markdown, render_template
-from egalitarian.lab.report.summary import Overview
+from egalitarian.lab.report.summary import DISTANCE, Overview
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,15 @@ class Page:
                 "ours, median",
                 "spread",
                 "passed",
+                "distance",
                 "verdict on the paper's value",
             ),
             blocks=tuple(Block(heading, rows) for heading, rows in blocks.items()),
             notes=(
                 "Spread: smallest to largest seed. A seed that does not pass counts as larger than all others",
-                "Of an average gain, the spread is the central 95 % of averages made from one seed per cell, and passed "
-                "counts tasks",
+                DISTANCE,
+                "Of an average gain, spread and distance are of averages made from one seed per cell, and passed counts "
+                "tasks. The spread is their central 95 %. Judged is the paper's average over the same tasks",
                 "Of an accuracy (in %), passed counts the runs that went through their whole budget. Of a final accuracy, "
                 "the spread is over the last tenth of their epochs, with half of the paper's last digit to spare",
                 'Inside: between the smallest and the largest seed that passed. The paper\'s "never" is inside if half of '
@@ -86,7 +88,8 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
     passed = str(verdict.passed) if verdict.measure == "gain in epochs" else f"{verdict.passed}/{verdict.n}"
     ours = [cell or "–" for cell in (verdict.ours, verdict.spread)]
     counted = passed if verdict.n else "–"
-    return (verdict.experiment, verdict.method, verdict.measure, verdict.paper, *ours, counted, verdict.verdict)
+    rest = (counted, verdict.distance or "–", verdict.verdict)
+    return (verdict.experiment, verdict.method, verdict.measure, verdict.paper, *ours, *rest)
 
 
 def html(page: Page) -> str:

@@ -21,14 +21,13 @@ from egalitarian.lab.analysis import (
     Verdict,
     VerdictKind,
     measured,
+    more_seeds,
     seed_counts,
     spent_on,
 )
 from egalitarian.lab.config import Contents, TablePlan
 from egalitarian.lab.report.render import Block, Table, markdown
 
-ENOUGH = 8
-"""Seeds that every row should have."""
 COLUMNS: dict[str, tuple[VerdictKind, ...]] = {
     "inside": ("inside",),
     "outside": ("outside", "known"),
@@ -38,6 +37,11 @@ COLUMNS: dict[str, tuple[VerdictKind, ...]] = {
 """The kinds of verdicts that each column counts."""
 ALL = "all of the paper's"
 """The label of the last row."""
+DISTANCE = (
+    "Distance: the paper's value minus our median, in interquartile ranges of our seeds; inf if our quartiles are equal "
+    'and the median is not the paper\'s. "Never", a quartile that is only a bound, and an open cell have none'
+)
+"""The note on the column of distances."""
 DEVICES = {"cuda": "GPU time", "cpu": "CPU time"}
 """Columns by device."""
 PROVENANCE = ("source", "commit", "hardware", "device", "torch", "polar")
@@ -52,7 +56,7 @@ class Overview:
     cells: Table
     """Every cell that is outside or undecided, with its reason."""
     few: tuple[str, ...]
-    """Rows of the paper with fewer seeds than `ENOUGH`."""
+    """Rows of the paper with fewer seeds than verdicts need."""
     spent: tuple[Spent, ...]
 
     def markdown(self, title: str, sentence: str) -> str:
@@ -69,7 +73,7 @@ def overview(contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict]
     spent = tuple(_spent(_label(plan), plan.experiments, gathered) for plan in contents.tables if plan.runs)
     numbered = {name for plan in contents.tables if plan.runs and plan.number for name in plan.experiments}
     spent += () if gathered.named else (_spent(ALL, numbered, gathered),)
-    few = tuple(_few_seeds(contents, gathered))
+    few = tuple(_few_seeds(contents, gathered.first(contents.paper.seeds)))
     return Overview(_counts_table(contents, gathered, compared, spent, few), _cells_table(compared), few, spent)
 
 
@@ -81,7 +85,7 @@ def _spent(label: str, experiments: Iterable[str], gathered: Gathered) -> Spent:
 def _counts_table(
     contents: Contents, gathered: Gathered, verdicts: Sequence[Verdict], spent: Iterable[Spent], few: Sequence[str]
 ) -> Table:
-    costs = {each.table: each for each in spent}
+    costs, least = {each.table: each for each in spent}, contents.paper.seeds
     records = []
     for plan in contents.tables:
         cells, cost = _verdicts_of(plan, verdicts), costs.get(_label(plan))
@@ -96,16 +100,17 @@ def _counts_table(
         columns=tuple(records[0]),
         blocks=(Block("", tuple(tuple(map(_text, record.values())) for record in records)),),
         notes=(
-            "Inside: the paper's value lies between our smallest and our largest seed. A number drawn like ours lies in "
-            "the range of 8 seeds in 78 % of cases",
+            f"Inside: the paper's value lies between the smallest and the largest of seeds 0 to {least - 1}. A number "
+            f"drawn like ours does in {100 * (least - 1) / (least + 1):.0f} % of cases",
             "Outside: it does not. That includes cells of which docs/errata.md says why",
             "Undecided: it lies above every seed that passed, while others did not pass; or there are too few seeds, or "
             "unfinished ones",
-            "Of a final accuracy, the spread is over the last tenth of the epochs of full-length runs. Often there is one, "
-            "which can agree and not contradict",
-            "Of an average gain, the spread is the central 95 % of averages made from single seeds",
+            "Of a final accuracy, the spread is over the last tenth of the epochs of full-length runs",
+            "Of an average gain, the spread is the central 95 % of averages made from single seeds. Judged is the paper's "
+            "average over the same tasks, from its own cells",
             "Wall-clock cells come from other hardware and are not counted",
-            f"Seeds: of the paper's rows, smallest to largest. Fewer than {ENOUGH}: {'; '.join(few) or 'none'}",
+            f"Seeds: of the paper's rows, smallest to largest. Fewer than {least}: {'; '.join(few) or 'none'}",
+            *more_seeds(gathered, least),
             "Time: while at least one of the table's stored runs was training or being measured, including those that are "
             "not in the paper. Time that several tables share counts for each of them, and once in the total. Several GPUs "
             "or machines at work at the same time count once",
@@ -157,6 +162,7 @@ def _cells_table(verdicts: Sequence[Verdict]) -> Table:
             if verdict.spread not in ("", verdict.ours)
             else verdict.ours or NOTHING,
             "seeds": verdict.n,
+            "distance": verdict.distance,
             "verdict": verdict.verdict,
             "why": _why(verdict),
         }
@@ -168,7 +174,7 @@ def _cells_table(verdicts: Sequence[Verdict]) -> Table:
         number="",
         columns=tuple(records[0]) if records else (),
         blocks=(Block("", tuple(tuple(map(_text, record.values())) for record in records)),),
-        notes=(),
+        notes=(DISTANCE,),
         records=tuple(records),
     )
 
@@ -190,7 +196,7 @@ def _few_seeds(contents: Contents, gathered: Gathered) -> Iterator[str]:
     for plan in contents.tables:
         for experiment in gathered.named_in(plan.experiments) if plan.runs and plan.number else ():
             counts = seed_counts(gathered, experiment, plan)
-            few = {method: count for method, count in counts.items() if count < ENOUGH}
+            few = {method: count for method, count in counts.items() if count < contents.paper.seeds}
             if few and few == counts and len(set(few.values())) == 1:
                 yield f"{experiment.name} {next(iter(few.values()))}"
             elif few:

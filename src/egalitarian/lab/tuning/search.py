@@ -109,7 +109,7 @@ class Search:
         self.done = True
 
     def add(self, point: Point) -> bool:
-        """Adds a proposed point; returns False for one that was stopped early, which is proposed again with the whole budget.
+        """Adds a proposed point; False for one that was stopped early, which is proposed again with the whole budget.
 
         Such a point has failed by its shortened budget alone, but its median is as small as the best one's. Without a
         second chance the order of the proposals would decide: the best point may never have had so short a budget.

@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
-grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (about a minute)
+grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (about a minute, after a minute of installation)
 	$(VENV)/bin/egalitarian grok
 
 test: $(STAMP)   ## the default tests (about four minutes on two cores)

@@ -230,7 +230,7 @@ def remarks(experiment: Experiment, methods: Sequence[MethodRuns]) -> Iterator[s
         lost = [str(run.run.seed) for run in each.runs if run.diverged]
         if lost:
             yield f"[dim]{title} diverged with seed {', '.join(lost)}: the loss is no longer a number.[/dim]"
-    yield "[dim]The settings are the experiment's own. docs/tuning.md compares tuned methods.[/dim]"
+    yield "[dim]The settings are the experiment's own. docs/tuning-windows.md compares tuned methods.[/dim]"
     if any(len(each.runs) == 1 for each in methods) and experiment.measure.has_threshold:
         yield "[dim]Results differ between seeds: --seeds 0-7 shows the spread.[/dim]"
 

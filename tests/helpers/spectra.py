@@ -14,6 +14,7 @@ from egalitarian.kernels import RTOL, natural
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 HALF = (torch.float16, torch.bfloat16)
 METHODS = ("eigh", "polynomial", "svd")
+"""Exact ones. "rational" computes loose tiers only: tests/kernels/test_rational.py has its laws."""
 BY_VALUES = ("eigh", "svd")
 """Methods that compute the singular values: their cut-off is sharp, and they take a floor."""
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {

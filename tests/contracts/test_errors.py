@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     [
         ({"transform": eg.Polar}, TypeError, r"call it: Polar\(...\)"),
         ({"transform": "polar"}, TypeError, "got 'polar'"),
+        ({"transform": "coarse"}, TypeError, r"got 'coarse'; use Polar\(precision='coarse'\)"),
         ({"transform": []}, ValueError, "empty sequence"),
         (
             {"transform": eg.LowRankPolar(7)},
@@ -37,6 +39,63 @@ def test_options_of_attach_out_of_range_are_refused(options: dict[str, Any], err
     model = network()
     with pytest.raises(error, match=message):
         eg.attach(sgd(model), model, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: eg.Polar("coarse"), r"Polar must have .* before 'coarse', .*; for example Polar\(precision='coarse'\)"),
+        (lambda: eg.Polar(torch.bfloat16), r"for example Polar\(compute=torch.bfloat16\)"),
+        (lambda: eg.LowRankPolar(5, True, 3), r"before 3, .*; for example LowRankPolar\(5, cap=True, iterations=3\)"),
+        (lambda: eg.Polar("rough"), "name it: compute, rtol, floor, method, precision, scale"),
+        (lambda: eg.Identity(3), "Identity must have a keyword before 3, got it without; name it: plan"),
+    ],
+)
+def test_a_setting_without_its_keyword_is_refused_with_the_keyword(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_a_misspelt_setting_of_a_group_warns_in_attach_and_in_egd() -> None:
+    """torch keeps any key of a group, so without this nothing would ever say that there is no decay."""
+    plan = eg.matrices(network())
+    groups = plan.groups(taken={"weight_decy": 0.1})
+    with pytest.warns(UserWarning, match="'weight_decy', which SGD does not read; did you mean 'weight_decay'"):
+        eg.attach(torch.optim.SGD(groups, lr=0.1), plan)
+    with pytest.warns(UserWarning, match="'decay_befor', which EGD does not read; did you mean 'decay_before'"):
+        eg.EGD(plan.groups(taken={"decay_befor": 0.1}), lr=0.1)
+
+
+def test_a_misspelt_setting_of_a_group_that_is_added_later_warns() -> None:
+    model, more = network(), nn.Linear(2, 2)
+    optimizer = sgd(model)
+    eg.attach(optimizer, model)
+    optimizer.add_param_group({"params": more.bias, "momentun": 0.9})
+    loss_of(model).backward()
+    with pytest.warns(UserWarning, match="did you mean 'momentum'"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9),
+        lambda optimizer: torch.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.2),
+        lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9),
+        lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.1),
+    ],
+)
+def test_settings_of_schedulers_and_of_users_do_not_warn(schedule: Callable[[torch.optim.Optimizer], object]) -> None:
+    plan = eg.matrices(network())
+    own = {"name": "body", "lr_scale": 0.5, "use_muon": True, "wd_mult": 1.0, "min_lr": 0.0}
+    for optimizer in (
+        torch.optim.SGD(plan.groups(taken=own), lr=0.1, momentum=0.9),
+        torch.optim.AdamW(plan.groups(taken=own)),
+        eg.EGD(plan.groups(taken=own), lr=0.1, momentum=0.9),
+    ):
+        schedule(optimizer)
+        if not isinstance(optimizer, eg.EGD):
+            eg.attach(optimizer, plan)
 
 
 def test_optimizers_and_models_that_do_not_fit_are_refused() -> None:

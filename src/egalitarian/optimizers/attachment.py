@@ -29,6 +29,7 @@ from egalitarian.optimizers.host import (
     reduce_with_warning,
     refuse_differentiable,
     unwrapped,
+    warn_of_misspelt,
 )
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Entry, Plan, annotate
@@ -184,7 +185,7 @@ class Attachment:
         return {name: tier for name, tier in tiers.items() if other[name] == tier}
 
     def _tiers(self, half: bool | None = None) -> dict[str, str]:
-        """The precision of every matrix, by name, where it follows from the matrix; `half` in place of what was learnt."""
+        """The precision of every matrix, by name; `half` in place of what was learnt."""
         half = bool(self._autocast.half) if half is None else half
         tiers: dict[str, str] = {}
         for entry in self._plan.taken:
@@ -402,6 +403,7 @@ class Attachment:
 
     def _check(self, entries: Sequence[Entry]) -> None:
         refuse_differentiable(self.optimizer.param_groups)
+        warn_of_misspelt(self.optimizer, self.optimizer.param_groups)
         if self._plan.targets and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "

@@ -15,7 +15,7 @@ from egalitarian.apply import PassSettings, State, gradient_dtype, initial_memor
 from egalitarian.checks import check_bool, check_number
 from egalitarian.optimizers.autocast import Autocast
 from egalitarian.optimizers.engine import Engine, Group
-from egalitarian.optimizers.host import caller_of_step, refuse_differentiable
+from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_misspelt
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.transforms import Polar, Transform, as_chain, asks_for_autocast, is_of_chain
 
@@ -110,6 +110,7 @@ class EGD(torch.optim.SGD):
             check_bool("equalize", param_group["equalize"])
             _check_settings(param_group)
             refuse_differentiable([param_group])
+            warn_of_misspelt(self, [param_group], self._own_defaults())
         super().add_param_group(param_group)
         self._planned |= {entry.parameter: entry for entry in own}
         if hasattr(self, "_engine"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,9 @@ from egalitarian.transforms import MatrixTransform, Transform, uses_matrices
 
 _DEPTH = 32
 """Frames that are searched for the caller of a step."""
+_ALIKE = 0.85
+"""How alike two names of settings are if one is a misspelling, as difflib counts. Below it are those that schedulers add, such
+as `max_momentum`."""
 _HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch wraps the step of every class in this
 
 
@@ -64,6 +68,17 @@ def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
         raise ValueError(
             "optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place, so pass False"
         )
+
+
+def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> None:
+    """Warns of a group's setting that the optimizer has not, if it is spelt nearly as one that it has. torch keeps any."""
+    read = {"params", "param_names", *host.defaults, *known}
+    for name in dict.fromkeys(name for group in groups for name in group if name not in read):
+        if meant := difflib.get_close_matches(name, read, n=1, cutoff=_ALIKE):
+            warnings.warn(
+                f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?",
+                stacklevel=4,
+            )
 
 
 def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:

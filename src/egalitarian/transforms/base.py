@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
-from egalitarian.kernels import Precision
+from egalitarian.kernels import Precision, TierChoice
 from egalitarian.select import Plan
 
+T = TypeVar("T")
 Memory = dict[str, Tensor]
 
 RENAMED = {
@@ -47,6 +50,28 @@ class _Value:
             if part.default is MISSING or value != part.default:
                 shown.append(repr(value) if part.default is MISSING else f"{part.name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def by_keyword(cls: type[T]) -> type[T]:
+    """Has a dataclass say which keyword is missing. Python's own error counts arguments, `self` among them."""
+    plain: Any = cls.__init__
+    parts = [part for part in fields(cls) if part.init]  # type: ignore[arg-type]
+    most = sum(not part.kw_only for part in parts)
+
+    @functools.wraps(plain)
+    def __init__(self: T, *given: Any, **named: Any) -> None:
+        if len(given) <= most:
+            plain(self, *given, **named)
+            return
+        names, odd = [part.name for part in parts if part.kw_only], given[most]
+        hint = f"name it: {', '.join(names)}"
+        for name in reversed(names):
+            with contextlib.suppress(TypeError, ValueError):
+                hint = f"for example {cls(*given[:most], **{name: odd})!r}"
+        raise TypeError(f"{cls.__name__} must have a keyword before {odd!r}, got it without; {hint}")
+
+    cls.__init__ = __init__  # type: ignore[method-assign,assignment]
+    return cls
 
 
 class MatrixTransform(_Value, ABC):
@@ -90,7 +115,7 @@ class MatrixTransform(_Value, ABC):
         return False
 
     def arithmetic(self, rows: int, columns: int, device: torch.device, site: Site) -> str:
-        """What `print(plan)` adds about the precision that a matrix of that shape gets, if that depends on the matrix."""
+        """What `print(plan)` adds about the precision that a matrix of that shape gets."""
         return ""
 
     def cutoff_text(self) -> str:
@@ -146,6 +171,8 @@ def as_chain(transform: Transform | Sequence[Transform]) -> tuple[Transform, ...
     for link in chain:
         if not isinstance(link, Transform):
             hint = f"call it: {link.__name__}(...)" if isinstance(link, type) else "for example Polar()"
+            if isinstance(link, str) and link in get_args(TierChoice):
+                hint = f"use Polar(precision={link!r})"
             raise TypeError(f"transform must be a transform or a sequence of them, got {link!r}; {hint}")
     return chain
 

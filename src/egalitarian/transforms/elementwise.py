@@ -9,9 +9,10 @@ from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number
 from egalitarian.select import Plan
-from egalitarian.transforms.base import ElementwiseTransform, Memory, broadcast
+from egalitarian.transforms.base import ElementwiseTransform, Memory, broadcast, by_keyword
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class Identity(ElementwiseTransform, captures=True):
     """Leaves every gradient unchanged. An optimizer with it attached makes the same steps as the bare one, bit for bit.
@@ -30,6 +31,7 @@ class Identity(ElementwiseTransform, captures=True):
         return grad, memory
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class Momentum(ElementwiseTransform, captures=True):
     """Replaces a gradient g by the running mean m <- beta m + (1 - beta) g, which starts at 0.
@@ -65,6 +67,7 @@ class Momentum(ElementwiseTransform, captures=True):
         return (grad.lerp(mean, self.beta) if self.nesterov else mean), {"mean": mean}
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class GrokfastEMA(ElementwiseTransform, captures=True):
     """Grokfast's exponential filter (Lee et al. 2024): g + lamb m, with m <- alpha m + (1 - alpha) g.
@@ -96,6 +99,7 @@ class GrokfastEMA(ElementwiseTransform, captures=True):
         return grad + mean * self.lamb, {"mean": mean, "count": memory["count"] + 1}
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class GrokfastMA(ElementwiseTransform, captures=True):
     """Grokfast's windowed filter: g + lamb m, with m the mean of the last `window` gradients.

@@ -30,7 +30,7 @@ from egalitarian.kernels import (
     polar_lowrank,
     tier_for,
 )
-from egalitarian.transforms.base import MatrixTransform, Site
+from egalitarian.transforms.base import MatrixTransform, Site, by_keyword
 
 
 class SketchKey(NamedTuple):
@@ -130,6 +130,7 @@ class _CutOff(MatrixTransform):
         return f"cut-off by the gradient's dtype ({RTOL[torch.float32]:g} for float32), {half}"
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class Polar(_CutOff, shares=True, spreads_nan=True, captures=True):
     """EGD: replaces each gradient matrix G = U S Vᵀ by its polar factor U Vᵀ.
@@ -206,7 +207,7 @@ class Polar(_CutOff, shares=True, spreads_nan=True, captures=True):
         return "" if algorithm == "polynomial" else f"{algorithm} synchronises"
 
     def arithmetic(self, rows: int, columns: int, device: torch.device, site: Site) -> str:
-        return self.tier(rows, columns, device, site) if self.precision == "auto" else ""
+        return self.tier(rows, columns, device, site)
 
     def cutoff_text(self) -> str:
         if self.precision == "coarse":
@@ -225,6 +226,7 @@ class Polar(_CutOff, shares=True, spreads_nan=True, captures=True):
         return "" if self.scale is None else f"scaled by {self.factor(rows, columns):.3g}"
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class LowRankPolar(_CutOff, captures=True):
     """EGD on the `rank` leading directions only, by a randomized SVD (the paper's Algorithms 2 and 3).
@@ -298,6 +300,7 @@ class LowRankPolar(_CutOff, captures=True):
         )
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class RowNorm(MatrixTransform, shares=True, captures=True):
     """Row norm, the paper's cheap alternative to EGD: divides every row g by max(|g|, floor).
@@ -317,6 +320,7 @@ class RowNorm(MatrixTransform, shares=True, captures=True):
         return normalize(G, floor=self.floor)
 
 
+@by_keyword
 @dataclass(frozen=True, repr=False)
 class Natural(_CutOff, shares=True):
     """The natural gradient F⁻¹ G with the layer's empirical Fisher matrix F = G Gᵀ, for comparison.

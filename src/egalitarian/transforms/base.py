@@ -59,7 +59,7 @@ def by_keyword(cls: type[T]) -> type[T]:
     most = sum(not part.kw_only for part in parts)
 
     @functools.wraps(plain)
-    def __init__(self: T, *given: Any, **named: Any) -> None:
+    def begin(self: T, *given: Any, **named: Any) -> None:
         if len(given) <= most:
             plain(self, *given, **named)
             return
@@ -70,7 +70,7 @@ def by_keyword(cls: type[T]) -> type[T]:
                 hint = f"for example {cls(*given[:most], **{name: odd})!r}"
         raise TypeError(f"{cls.__name__} must have a keyword before {odd!r}, got it without; {hint}")
 
-    cls.__init__ = __init__  # type: ignore[method-assign,assignment]
+    cls.__init__ = begin  # type: ignore[method-assign,assignment]
     return cls
 
 

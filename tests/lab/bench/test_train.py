@@ -185,6 +185,10 @@ def test_an_unknown_workload_is_an_error_with_the_way_out(capsys: pytest.Capture
     assert main(["bench", "train", "--only", "mod79", "--device", "cpu", "--out", str(out)]) == 2
     message = "--only must be one of mod97, mlp, resnet-tiny, gpt-tiny, got 'mod79'; did you mean 'mod97'?"
     assert message in capsys.readouterr().err
+    with pytest.raises(SpecError, match="got 'gpt-4x1024'; use --device cuda, since it needs a GPU"):
+        chosen_workloads(Setup(CPU, only=("gpt-4x1024",)))
+    with pytest.raises(SpecError, match="got 'gpt-tiny'; use --device cpu, since it is for a CPU"):
+        chosen_workloads(Setup(torch.device("cuda"), only=("gpt-tiny",)))
     with pytest.raises(SpecError, match="got 'zzz'; leave it out for all"):
         chosen_workloads(Setup(CPU, only=("zzz",)))
     assert [each.name for each in chosen_workloads(Setup(CPU, only=("gpt-tiny", "mod97")))] == ["mod97", "gpt-tiny"]
@@ -193,6 +197,18 @@ def test_an_unknown_workload_is_an_error_with_the_way_out(capsys: pytest.Capture
     assert main(["bench", "train", "--date", "today", "--out", str(out)]) == 2
     assert "--date must be a day as 2026-11-18, got 'today'; leave it out for today" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("quick", "steps"), [(True, 4), (False, 200)])
+def test_the_legend_has_what_was_measured_and_nothing_else(quick: bool, steps: int) -> None:
+    where = {"hardware": "x", "threads": 1, "torch": "2", "python": "3", "when": "2026-11-19"}
+    about = measured.Measured(train.THEME, (BenchRow("mlp", train.BARE, 2),), where, quick, True).about
+    assert about.endswith(f"\nmlp: MLP 784-200-200-10, batch 200, SGD; {steps} steps of each rival.")
+    others = {each.name for cuda in (True, False) for each in train.workloads(cuda=cuda, quick=quick)} - {"mlp"}
+    assert not [line for line in about.splitlines() if line.partition(":")[0] in others]
+    assert "MiB" not in about
+    on_a_gpu = (BenchRow("mlp", train.BARE, 2, {"memory": 3.0}),)
+    assert "MiB" in measured.Measured(train.THEME, on_a_gpu, where, quick, True).about
 
 
 def test_a_gpu_has_the_large_networks() -> None:

@@ -67,6 +67,11 @@ class Measured:
         apart += [] if self.complete else ["stopped before all was measured"]
         return "; ".join([f"{text}; medians of n repeats, egalitarian {egalitarian.__version__}", *apart])
 
+    @property
+    def about(self) -> str:
+        """How it was measured, and the meaning of columns and groups."""
+        return "\n".join(filter(None, (self.theme.about, self.theme.legend(self.rows, self.quick))))
+
     def cells(self) -> list[list[str]]:
         """The table as text: group, method, numbers, note; a heading first."""
         theme, tables = self.theme, self.tables
@@ -92,7 +97,7 @@ class Measured:
 
     def markdown(self, picture: str) -> str:
         head, *body = self.cells()
-        lines = [f"# {self.theme.title}", "", f"{self.heading}.", "", self.theme.about, ""]
+        lines = [f"# {self.theme.title}", "", f"{self.heading}.", "", self.about, ""]
         lines += markdown_lines(head, [Block("", tuple(map(tuple, body)))], "l" * len(head))
         return "\n".join([*lines, "", f"![time by method]({picture})", ""])
 
@@ -100,7 +105,7 @@ class Measured:
         theme = self.theme
         return {
             "theme": theme.name,
-            "about": theme.about,
+            "about": self.about,
             "baseline": theme.baseline,
             "ratio": "baseline over method" if theme.ratio_is_speedup else "method over baseline",
             "quick": self.quick,

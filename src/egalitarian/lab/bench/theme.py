@@ -79,6 +79,8 @@ class Theme:
     ratio_is_speedup: bool
     """Whether a ratio is a speed-up over the baseline; otherwise it is a multiple of its time."""
     rows: Callable[[Setup], Iterator[BenchRow]]
+    legend: Callable[[Sequence[BenchRow], bool], str] = lambda rows, quick: ""
+    """What else these rows need, which were measured quickly or not: the meaning of their groups."""
 
     def table(self, rows: Sequence[BenchRow]) -> list[dict[str, Any]]:
         """The rows as flat tables, with their ratios: the measured ones, or those of the numbers."""

@@ -28,6 +28,7 @@ PRECISIONS: tuple[Any, ...] = ("exact", "fast", "coarse", "auto")
 BATCHES = 4
 """They take turns: a network that has learnt its one batch by heart has gradients like no other's."""
 WARM_UP = 2
+MEMORY = "peak MiB: the most memory allocated during a step, of a rival alone; memory ratio: over that of the bare step."
 BASIS = ("source", "torch", "python", "hardware", "threads")
 """What must not have changed since a process whose numbers are used again."""
 Batch = tuple[Tensor, Tensor]
@@ -169,7 +170,9 @@ def chosen_workloads(setup: Setup) -> list[Workload]:
     every = {workload.name: workload for workload in workloads(cuda=setup.cuda, quick=setup.quick)}
     for name in setup.only:
         if name not in every:
-            hint = nearest(name, every) or "leave it out for all"
+            elsewhere = any(name == each.name for each in workloads(cuda=not setup.cuda, quick=setup.quick))
+            device = "cpu, since it is for a CPU" if setup.cuda else "cuda, since it needs a GPU"
+            hint = f"use --device {device}" if elsewhere else nearest(name, every) or "leave it out for all"
             raise SpecError(f"--only must be one of {', '.join(every)}, got {name!r}; {hint}")
     return [every[name] for name in every if name in (setup.only or every)]
 
@@ -376,9 +379,13 @@ def _range(values: Sequence[float]) -> str | None:
     return f"{three_digits(min(values))}-{three_digits(max(values))}" if values else None
 
 
-def _listed() -> str:
-    every = {each.name: each for cuda in (True, False) for each in workloads(cuda=cuda, quick=False)}
-    return "\n".join(f"{name}: {each.about}; {each.processes} processes." for name, each in every.items())
+def _legend(rows: Sequence[BenchRow], quick: bool) -> str:
+    """Of memory, where it was measured; and of the workloads of these rows."""
+    every = {each.name: each for cuda in (True, False) for each in workloads(cuda=cuda, quick=quick)}
+    found = [every[name] for name in dict.fromkeys(row.group for row in rows) if name in every]
+    lines = [MEMORY] if any(row.numbers.get("memory") for row in rows) else []
+    lines += [f"{each.name}: {each.about}; {each.rounds * each.steps} steps of each rival." for each in found]
+    return "\n".join(lines)
 
 
 THEME = Theme(
@@ -388,11 +395,8 @@ THEME = Theme(
         "Forward, backward, optimizer step and zero_grad. Nothing is compiled, except what a package compiles itself. The "
         "rivals take turns, each with a model of its own.\n"
         "Muon has the matrices that EGD takes, the bare optimizer the rest. Other packages are rivals where installed.\n"
-        "n: processes; a value is the median over them, with its range. A process takes 200 steps of each rival; of a "
-        "GPT 30.\n"
-        f"ratio: times the step of `{BARE}`, by rounds within a process.\n"
-        "peak MiB: the most memory allocated during a step, of a rival alone; memory ratio: over that of the bare step.\n"
-        f"{_listed()}"
+        "n: processes; a value is the median over them, with its range.\n"
+        f"ratio: times the step of `{BARE}`, by rounds within a process."
     ),
     groups="workload",
     columns=(
@@ -409,4 +413,5 @@ THEME = Theme(
     baseline=BARE,
     ratio_is_speedup=False,
     rows=rows,
+    legend=_legend,
 )

@@ -345,7 +345,7 @@ def print_bench(console: Console, measured: Measured, files: Sequence[Path]) -> 
             made.add_row(f"[bold]{escape(group)}[/bold]")
         made.add_row("  " + escape(method), *numbers, f"[dim]{escape(note)}[/dim]")
     put(console, made)
-    for line in (measured.heading, measured.theme.about):
+    for line in (measured.heading, measured.about):
         console.print(f"[dim]{escape(line)}[/dim]")
     for path in files:
         console.print(f"Written: [bold]{escape(str(path))}[/bold]", soft_wrap=True)

@@ -48,6 +48,7 @@ def test_options_of_attach_out_of_range_are_refused(options: dict[str, Any], err
         (lambda: eg.Polar(torch.bfloat16), r"for example Polar\(compute=torch.bfloat16\)"),
         (lambda: eg.LowRankPolar(5, True, 3), r"before 3, .*; for example LowRankPolar\(5, cap=True, iterations=3\)"),
         (lambda: eg.Polar("rough"), "name it: compute, rtol, floor, method, precision, scale"),
+        (lambda: eg.RowNorm(0.01, 3), "before 3, got it without; leave it out"),
         (lambda: eg.Identity(3), "Identity must have a keyword before 3, got it without; name it: plan"),
     ],
 )

@@ -21,8 +21,8 @@ from egalitarian.transforms import MatrixTransform, Transform, uses_matrices
 _DEPTH = 32
 """Frames that are searched for the caller of a step."""
 _ALIKE = 0.85
-"""How alike two names of settings are if one is a misspelling, by difflib. Those that schedulers add, such as `max_momentum`,
-are less alike."""
+"""How alike two names of settings are if one is a misspelling, by difflib. `max_momentum`, which a scheduler adds, is less
+like `momentum`."""
 _HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch wraps the step of every class in this
 
 

@@ -64,7 +64,7 @@ def by_keyword(cls: type[T]) -> type[T]:
             plain(self, *given, **named)
             return
         names, odd = [part.name for part in parts if part.kw_only], given[most]
-        hint = f"name it: {', '.join(names)}"
+        hint = f"name it: {', '.join(names)}" if names else "leave it out"
         for name in reversed(names):
             with contextlib.suppress(TypeError, ValueError):
                 hint = f"for example {cls(*given[:most], **{name: odd})!r}"

@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
+from report_records import write_run
 
 from egalitarian.lab.bench import kernels
+from egalitarian.lab.runs import Store
 
 
 def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
@@ -23,6 +25,26 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
     assert "not run" in out
     assert command("report", "--out", "somewhere")[0] == 0
     assert (tmp_path / "somewhere" / "index.html").exists()
+
+
+def test_damaged_evidence_is_skipped_and_said(command, tmp_path: Path) -> None:
+    """As a damaged run of a store is: the rest is written, and the exit is 1. Other experiments do not notice."""
+    for experiment in ("addition-97", "multiplication-97"):
+        write_run(Store(tmp_path / "runs"), experiment, "egd", 0, 20)
+    assert command("pack")[0] == 0
+    path = tmp_path / "results" / "evidence" / "addition-97.xz"
+    path.write_bytes(path.read_bytes()[:-100])
+    evidence = ("--runs", "results/evidence")
+    for words in (["report", "--out", "all"], ["check"], ["pack", "--out", "other"]):
+        code, out, _ = command(*words, *evidence)
+        assert code == 1
+        assert "addition-97.xz is incomplete or damaged: Compressed data ended" in out
+        assert "; copy it again, or delete it and run `egalitarian pack`" in out
+    assert "from 1 run" in command("report", "--out", "one", *evidence)[1]
+    assert (tmp_path / "other" / "multiplication-97.xz").exists()
+    for words in (["report", "multiplication-97", "--out", "two"], ["check", "multiplication-97"]):
+        code, out, _ = command(*words, *evidence)
+        assert (code, "damaged" in out) == (0, False)
 
 
 def test_check_says_where_it_cannot_write(command, tmp_path: Path) -> None:

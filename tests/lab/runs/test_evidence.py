@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import lzma
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,7 +155,7 @@ def content(path: Path) -> bytes:
         (lambda path: path.read_bytes()[:-100], "end-of-stream"),
         (lambda path: path.read_bytes()[:3000] + b"\0\0\0\0" + path.read_bytes()[3004:], "bytes of numbers instead of"),
         (lambda path: b"not xz at all", "format not supported"),
-        (lambda path: lzma.compress(b"of somebody else\n"), "must be as the lab wrote it"),
+        (lambda path: lzma.compress(b"of somebody else\n"), "is incomplete or damaged: Expecting value"),
         (lambda path: lzma.compress(b"[1]\n"), "another format"),
         (lambda path: lzma.compress(content(path).replace(b"evidence 1", b"evidence 9", 1)), "another format"),
         (lambda path: lzma.compress(content(path)[:-8]), "bytes of numbers instead of"),
@@ -167,8 +169,33 @@ def test_a_damaged_file_is_an_error_that_names_it(
     path.write_bytes(damage(path))
     with pytest.raises(StoreError, match=message) as error:
         list(evidence.each())
-    assert str(path) in str(error.value)
-    assert "restore it" in str(error.value)
+    assert str(error.value).startswith(f"{path} is incomplete or damaged: ")
+    assert str(error.value).endswith("; copy it again, or delete it and run `egalitarian pack`")
+    assert "Error" not in str(error.value), "the name of Python's error says nothing to a user"
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = only_file(evidence)
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(StoreError, match=f"{path} must be readable, got: Permission denied; fix the permissions"):
+        list(evidence.each())
+
+
+def test_damage_is_a_warning_of_those_who_read_the_file(tmp_path: Path) -> None:
+    """Reports skip it, and other experiments are read as if it were whole. They do not even open it."""
+    for experiment in ("addition-79", "addition-97"):
+        write_run(Store(tmp_path / "runs"), experiment, "egd", 0, 20)
+    pack(Store(tmp_path / "runs"), tmp_path / "evidence")
+    evidence, path = Evidence(tmp_path / "evidence"), tmp_path / "evidence" / "addition-97.xz"
+    path.write_bytes(path.read_bytes()[:-100])
+    both, other = gather(evidence), gather(evidence, ["addition-79"])
+    assert [run.experiment for run in both.runs] == [run.experiment for run in other.runs] == ["addition-79"]
+    assert [warning.partition(":")[0] for warning in both.warnings] == ["addition-97.xz is incomplete or damaged"]
+    assert other.warnings == ()
 
 
 def test_a_folder_is_a_store_or_evidence(trained: Store, evidence: Evidence, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from small import files, law
 
 from egalitarian.lab.analysis import gather, plane_of
 from egalitarian.lab.runs import Evidence, Packed, Store, pack
-from egalitarian.lab.runs.packing import _sketched
+from egalitarian.lab.runs.packing import _listed, _sketched
 
 
 def fill(store: Store, seeds: range = range(3), crossed: int = 20) -> Store:
@@ -72,6 +72,7 @@ def test_another_run_of_the_same_id_is_an_error(tmp_path: Path) -> None:
     written, errors = pack(second, tmp_path / "evidence")
     assert [row.experiment for row in written] == ["parity-2"]
     assert len(errors) == 1
+    assert errors[0].startswith("addition-97: egd 0: ")
     assert "addition-97/egd/seed-0" in errors[0]
     assert "must have the same 40 epochs wherever it is stored" in errors[0]
     assert "--replace" in errors[0]
@@ -98,8 +99,23 @@ def test_damaged_evidence_is_an_error_and_is_not_written_over(tmp_path: Path) ->
     (path := tmp_path / "evidence" / "addition-97.xz").write_bytes(b"damaged")
     written, errors = pack(store, tmp_path / "evidence")
     assert [row.experiment for row in written] == ["addition-79"]
-    assert str(path) in errors[0]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"addition-97: egd 0-2, sgd 0-2: {path} is incomplete or damaged: "), "what is left out"
     assert path.read_bytes() == b"damaged"
+
+
+def test_damaged_evidence_as_a_source_is_an_error_and_the_rest_is_packed(tmp_path: Path) -> None:
+    pack(fill(Store(tmp_path / "runs")), tmp_path / "one")
+    (path := tmp_path / "one" / "addition-79.xz").write_bytes(b"damaged")
+    written, errors = pack(Evidence(tmp_path / "one"), tmp_path / "other")
+    assert [row.experiment for row in written] == ["addition-97"]
+    assert [error.partition(" is ")[0] for error in errors] == [str(path)]
+
+
+def test_what_is_not_packed_is_named_by_method_and_seeds() -> None:
+    seeds = {"egd": (7, 0, 2, 1), "sgd": (3,), "row-norm": (5, 4, 9)}
+    runs = [a_packed(method, seed) for method, own in seeds.items() for seed in own]
+    assert _listed(runs) == "egd 0-2 7, row-norm 4-5 9, sgd 3"
 
 
 # sketches: of the seeds whose paths a figure can draw

@@ -27,6 +27,7 @@ from egalitarian.lab.config import (
     Experiment,
     Run,
     beyond,
+    current_experiment,
     current_method,
     either,
     everything,
@@ -135,7 +136,7 @@ class Gathered:
 def gather(store: Source, experiments: Sequence[str] = ()) -> Gathered:
     """Reads all runs of the named experiments (names, or paths of TOML files), or of all that the lab has.
 
-    A run that cannot be read becomes a warning, and the others are read.
+    A run, or a file of evidence, that cannot be read becomes a warning, and the others are read.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
@@ -145,7 +146,7 @@ def gather(store: Source, experiments: Sequence[str] = ()) -> Gathered:
     variants: list[RunSummary] = []
     warnings: list[str] = []
     not_begun: list[str] = []
-    for stored in _in_order(store, loaded, bool(experiments)):
+    for stored in _in_order(store, loaded, bool(experiments), warnings):
         try:
             summary, reading = _summarize(stored, loaded.get(stored.experiment), store)
         except (StoreError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
@@ -200,8 +201,10 @@ def _one_of_each_seed(
     return kept, others
 
 
-def _in_order(store: Source, loaded: Mapping[str, Experiment], named: bool) -> Iterator[StoredRun]:
-    """By experiment, method, seed and id; with `named`, those of the loaded experiments alone."""
+def _in_order(
+    store: Source, loaded: Mapping[str, Experiment], named: bool, warnings: list[str]
+) -> Sequence[StoredRun]:
+    """By experiment, method, seed and id; with `named`, those of the loaded experiments alone. Damage is a warning."""
 
     def key(stored: StoredRun) -> tuple[str, str, int, str, Path]:
         name = stored.folder.name
@@ -209,9 +212,14 @@ def _in_order(store: Source, loaded: Mapping[str, Experiment], named: bool) -> I
         number = int(seed) if re.fullmatch(r"[0-9]+", seed) else 0
         return stored.experiment, _method(stored, loaded.get(stored.experiment)), number, name, stored.folder
 
-    for stored in sorted(store.each(), key=key):
-        if not named or stored.experiment in loaded:
-            yield stored
+    found: list[StoredRun] = []
+    for name in store.experiments():
+        if not named or current_experiment(name) in loaded:
+            try:
+                found += store.of(name)
+            except StoreError as error:
+                warnings.append(str(error).replace(f"{store.root}/", ""))
+    return sorted(found, key=key)
 
 
 def _method(stored: StoredRun, experiment: Experiment | None) -> str:

@@ -31,7 +31,7 @@ from egalitarian.lab.config import (
     current_experiment,
     current_spec,
 )
-from egalitarian.lab.runs.files import StoreError, readable
+from egalitarian.lab.runs.files import StoreError
 from egalitarian.lab.runs.provenance import TimeSpent
 from egalitarian.lab.runs.store import Store, folders_of
 
@@ -83,8 +83,11 @@ class Source(Protocol):
     def folder(self, run: Run) -> Path:
         """The folder of a run, stored or not: by the new names, or by old ones if an older version stored it there."""
 
-    def each(self) -> Iterator[StoredRun]:
-        """Every run, begun or not, in no order."""
+    def experiments(self) -> list[str]:
+        """The experiments with runs, by the names that they are stored under: old ones, too."""
+
+    def of(self, experiment: str) -> Iterator[StoredRun]:
+        """Every run that is stored under this name, begun or not, in no order. StoreError if its evidence is damaged."""
 
 
 class PackedColumn(NamedTuple):
@@ -193,10 +196,17 @@ class Evidence:
         folder = self.folder(run)
         return self._of(folder.parent.parent.name).get(folder)
 
+    def experiments(self) -> list[str]:
+        """The experiments with a file, by the names of the files: old ones, too. A file may be damaged."""
+        return sorted(path.name.removesuffix(ENDING) for path in self.root.glob(f"*{ENDING}"))
+
+    def of(self, experiment: str) -> Iterator[Packed]:
+        """Every packed run of a file, begun or not, in no order. StoreError if the file is damaged."""
+        return iter(self._of(experiment).values())
+
     def each(self) -> Iterator[Packed]:
-        """Every packed run, begun or not, in no order."""
-        for path in sorted(self.root.glob(f"*{ENDING}")):
-            yield from self._of(path.stem).values()
+        """Every packed run, begun or not, in no order. StoreError if a file is damaged."""
+        return (run for name in self.experiments() for run in self.of(name))
 
     def _of(self, experiment: str) -> Mapping[Path, Packed]:
         return read_file(self.root / f"{experiment}{ENDING}")
@@ -214,25 +224,28 @@ def read_file(path: Path) -> Mapping[Path, Packed]:
     """The runs of one experiment, by folder; none without the file. StoreError if it is damaged."""
     if not path.exists():
         return {}
-    with readable(path):
+    try:
         state = path.stat()
-    return _read(path, state.st_mtime_ns, state.st_size)
+        return _read(path, state.st_mtime_ns, state.st_size)
+    except OSError as error:
+        raise StoreError(f"{path} must be readable, got: {error.strerror}; fix the permissions, or copy it again") from error
+    except (lzma.LZMAError, LookupError, TypeError, ValueError, AttributeError) as error:
+        lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise StoreError(
+            f"{path} is incomplete or damaged: {lacks}; copy it again, or delete it and run `egalitarian pack`"
+        ) from error
 
 
 @lru_cache(maxsize=64)
 def _read(path: Path, changed: int, size: int) -> Mapping[Path, Packed]:
-    with readable(path):
-        try:
-            first, _, body = lzma.decompress(path.read_bytes()).partition(b"\n")
-        except lzma.LZMAError as error:
-            raise ValueError(f"{error}") from error
-        head = json.loads(first)
-        if not isinstance(head, dict) or head.get("format") != FORMAT:
-            raise ValueError(f"another format than {FORMAT!r}")
-        if head["size"] != len(body):
-            raise ValueError(f"{len(body)} bytes of numbers instead of {head['size']}")
-        runs = [_unpack(each, body, path.parent / head["experiment"]) for each in head["runs"]]
-        return {run.folder: run for run in runs}
+    first, _, body = lzma.decompress(path.read_bytes()).partition(b"\n")
+    head = json.loads(first)
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"another format than {FORMAT!r}")
+    if head["size"] != len(body):
+        raise ValueError(f"{len(body)} bytes of numbers instead of {head['size']}")
+    runs = [_unpack(each, body, path.parent / head["experiment"]) for each in head["runs"]]
+    return {run.folder: run for run in runs}
 
 
 def _unpack(head: Mapping[str, Any], body: bytes, folder: Path) -> Packed:

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,8 +45,16 @@ class Written(NamedTuple):
     """Runs that had fewer epochs in it."""
 
 
-def pack(source: Source, out: Path, *, replace: bool = False) -> tuple[list[Written], list[str]]:
-    """Packs all runs of a source into files in `out`, with the runs that are packed there. Returns the files, and errors.
+class Packing(NamedTuple):
+    """What became of the runs of a source."""
+
+    written: list[Written]
+    errors: list[str]
+    """Why runs were not packed, with their names."""
+
+
+def pack(source: Source, out: Path, *, replace: bool = False) -> Packing:
+    """Packs all runs of a source into files in `out`, with the runs that are packed there.
 
     A run with more epochs replaces one with fewer. What cannot be read is an error, and the rest is packed. So is a run
     with as many epochs as in the file and other records: the file stays as it is.
@@ -53,21 +62,46 @@ def pack(source: Source, out: Path, *, replace: bool = False) -> tuple[list[Writ
     Args:
         replace: whether such a run replaces the one in the file.
     """
-    found: dict[str, list[Packed]] = defaultdict(list)
-    written, errors = [], []
-    for stored in source.each():
+    found: dict[str, list[Packed]] = {}
+    packing = Packing([], [])
+    for name in source.experiments():
         try:
-            found[stored.folder.parent.parent.name].append(_pack_run(stored, out))
+            found[name] = _pack_runs(source.of(name), out, packing)
         except StoreError as error:
-            errors.append(str(error))
+            packing.errors.append(str(error))
     with writable(out, OTHER_FOLDER):
         out.mkdir(parents=True, exist_ok=True)
-    for name in sorted(found):
+    for name, runs in found.items():
         try:
-            written.append(_pack_file(out / f"{name}{ENDING}", found[name], replace))
+            if runs:
+                packing.written.append(_pack_file(out / f"{name}{ENDING}", runs, replace))
         except StoreError as error:
-            errors.append(str(error))
-    return written, errors
+            packing.errors.append(f"{name}: {_listed(runs)}: {error}")
+    return packing
+
+
+def _pack_runs(runs: Iterable[StoredRun], root: Path, packing: Packing) -> list[Packed]:
+    """The runs of one experiment. One that cannot be read is an error of the packing."""
+    found = []
+    for stored in runs:
+        try:
+            found.append(_pack_run(stored, root))
+        except StoreError as error:
+            packing.errors.append(str(error))
+    return found
+
+
+def _listed(runs: Iterable[Packed]) -> str:
+    """Methods and their seeds: `egd 0-7, sgd 0-2 4`."""
+    seeds: dict[str, list[int]] = defaultdict(list)
+    for method, seed in sorted((run.folder.parent.name, run.seed) for run in runs):
+        seeds[method].append(seed)
+    texts = []
+    for method, own in seeds.items():
+        gaps = [(number, following) for number, following in pairwise(own) if following > number + 1]
+        ends = zip([own[0], *(begin for _, begin in gaps)], [*(end for end, _ in gaps), own[-1]], strict=True)
+        texts.append(" ".join([method, *(f"{begin}-{end}" if begin < end else f"{begin}" for begin, end in ends)]))
+    return ", ".join(texts)
 
 
 def _pack_run(stored: StoredRun, root: Path) -> Packed:

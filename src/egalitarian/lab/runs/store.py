@@ -183,9 +183,17 @@ class Store:
         folders = folders_of(run, self.root)
         return next((folder for folder in folders if folder.is_dir()), folders[0])
 
+    def experiments(self) -> list[str]:
+        """The experiments with runs, by the names of their folders: old ones, too."""
+        return sorted({path.parent.parent.name for path in self.root.glob("*/*/seed-*") if path.is_dir()})
+
+    def of(self, experiment: str) -> Iterator[Stored]:
+        """Every run in the folder of this name, begun or not, in no order."""
+        return (Stored(path) for path in (self.root / experiment).glob("*/seed-*") if path.is_dir())
+
     def each(self) -> Iterator[Stored]:
         """Every run, begun or not, in no order."""
-        return (Stored(path) for path in self.root.glob("*/*/seed-*") if path.is_dir())
+        return (run for name in self.experiments() for run in self.of(name))
 
     def find(self, run: Run) -> Stored:
         """For reading; a run that is not stored has no records."""

@@ -71,7 +71,7 @@ def found(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict
 def test_a_trained_experiment_has_the_same_report_from_evidence(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With spectra and snapshots, and a run of full length."""
     ok("run", "tiny.toml", "--seeds", "0-2", "--epochs", "150", "--final", "--device", "cpu", folder=tiny)
-    assert pack(Store(tiny / "runs"), tiny / "evidence")[1] == []
+    assert pack(Store(tiny / "runs"), tiny / "evidence").errors == []
     from_runs = found(Store(tiny / "runs"), tiny, monkeypatch)
     from_evidence = found(Evidence(tiny / "evidence"), tiny, monkeypatch)
     assert {"figures/tiny-spectra.svg", "figures/tiny-trajectories.png", "summary.csv"} <= set(from_runs)
@@ -116,7 +116,7 @@ def test_a_machine_that_is_gone_leaves_evidence_and_the_next_one_goes_on(tiny: P
     printed = ok(*have, folder=tiny)
     assert re.search(r"tiny egd 0 of 2", printed)
     assert epochs_in(Store(tiny / "runs")) == {"sgd": {before + 20}}, "EGD is complete in the evidence"
-    assert re.search(rf"tiny 4 0 2 {2 * (before + 40)} ", ok("pack", folder=tiny))
+    assert re.search(rf"tiny 4 0 2 [02] {2 * (before + 40)} ", ok("pack", folder=tiny))
     assert epochs_in(evidence) == {"egd": {20}, "sgd": {before + 20}}
     shutil.rmtree(tiny / "runs")
 

@@ -47,6 +47,23 @@ def test_damaged_evidence_is_skipped_and_said(command, tmp_path: Path) -> None:
         assert (code, "damaged" in out) == (0, False)
 
 
+def test_pack_says_what_is_unfinished_and_what_it_leaves_out(command, tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    write_run(store, "addition-97", "egd", 0, 20)
+    assert "nfinished runs" not in command("pack")[1]
+    write_run(store, "addition-97", "egd", 1, epochs=20)
+    write_run(store, "addition-97", "egd", 1, 20, changes=["optim.lr=2.0"])
+    code, out, _ = command("pack")
+    assert code == 0
+    assert re.search(r"addition-97 +2 +1 +0 +1 +46 ", out)
+    assert "Unfinished runs have epochs of their budget left. Once they are trained, pack again." in out
+    assert "Left out, as their settings are not the experiment's: addition-97 (1). --all packs them." in out
+    code, out, _ = command("pack", "--all")
+    assert code == 0
+    assert re.search(r"addition-97 +3 +1 +0 +1 +72 ", out)
+    assert "Left out" not in out
+
+
 def test_check_says_where_it_cannot_write(command, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     code, _, err = command("check", "addition-97", "--record", "nowhere/verdicts.toml")

@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def evidence(trained: Store, tmp_path: Path) -> Evidence:
-    assert pack(trained, tmp_path / "evidence")[1] == []
+    assert pack(trained, tmp_path / "evidence", everything=True).errors == []
     return Evidence(tmp_path / "evidence")
 
 

@@ -40,9 +40,9 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_packing_again_writes_nothing(tmp_path: Path) -> None:
     store = fill(Store(tmp_path / "runs"))
-    first, _ = pack(store, tmp_path / "evidence")
+    first, *_ = pack(store, tmp_path / "evidence")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "evidence").iterdir()}
-    again, errors = pack(store, tmp_path / "evidence")
+    again, errors, _ = pack(store, tmp_path / "evidence")
     assert errors == []
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "evidence").iterdir()} == before
     assert [(row.new, row.longer) for row in first] == [(6, 0)] * 2
@@ -55,7 +55,7 @@ def test_more_epochs_replace_fewer(tmp_path: Path, longer_first: bool) -> None:
     for name, epochs in (("long", 40), ("short", 20)) if longer_first else (("short", 20), ("long", 40)):
         write_run(store := Store(tmp_path / name), "addition-97", "egd", 0, epochs=epochs)
         write_run(store, "addition-97", "egd", 1, epochs=5)
-        (row,), errors = pack(store, tmp_path / "evidence")
+        (row,), errors, _ = pack(store, tmp_path / "evidence")
         assert errors == []
     assert [len(each.epochs()) for each in Evidence(tmp_path / "evidence").each()] == [40, 5]
     assert (row.runs, row.epochs, row.new, row.longer) == (2, 45, 0, int(not longer_first))
@@ -69,7 +69,7 @@ def test_another_run_of_the_same_id_is_an_error(tmp_path: Path) -> None:
     write_run(second, "parity-2", "egd", 0, 21)
     pack(first, tmp_path / "evidence")
     before = files(tmp_path / "evidence")
-    written, errors = pack(second, tmp_path / "evidence")
+    written, errors, _ = pack(second, tmp_path / "evidence")
     assert [row.experiment for row in written] == ["parity-2"]
     assert len(errors) == 1
     assert errors[0].startswith("addition-97: egd 0: ")
@@ -77,7 +77,7 @@ def test_another_run_of_the_same_id_is_an_error(tmp_path: Path) -> None:
     assert "must have the same 40 epochs wherever it is stored" in errors[0]
     assert "--replace" in errors[0]
     assert files(tmp_path / "evidence")["addition-97.xz"] == before["addition-97.xz"]
-    assert pack(second, tmp_path / "evidence", replace=True)[1] == []
+    assert pack(second, tmp_path / "evidence", replace=True).errors == []
     assert [run.outcome.crossed for run in gather(Evidence(tmp_path / "evidence"), ["addition-97"]).runs] == [21]
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_run_is_an_error_and_the_others_are_packed(tmp_path: Path) -> 
     (bad / "records.jsonl").write_text("edited")
     for path in lost.glob("checkpoint-*"):
         path.unlink()
-    written, errors = pack(store, tmp_path / "evidence")
+    written, errors, _ = pack(store, tmp_path / "evidence")
     assert [row.runs for row in written] == [4, 6]
     assert any(str(bad) in error for error in errors)
     assert any(f"{lost} must have a checkpoint" in error for error in errors)
@@ -97,7 +97,7 @@ def test_damaged_evidence_is_an_error_and_is_not_written_over(tmp_path: Path) ->
     store = fill(Store(tmp_path / "runs"))
     (tmp_path / "evidence").mkdir()
     (path := tmp_path / "evidence" / "addition-97.xz").write_bytes(b"damaged")
-    written, errors = pack(store, tmp_path / "evidence")
+    written, errors, _ = pack(store, tmp_path / "evidence")
     assert [row.experiment for row in written] == ["addition-79"]
     assert len(errors) == 1
     assert errors[0].startswith(f"addition-97: egd 0-2, sgd 0-2: {path} is incomplete or damaged: "), "what is left out"
@@ -107,7 +107,7 @@ def test_damaged_evidence_is_an_error_and_is_not_written_over(tmp_path: Path) ->
 def test_damaged_evidence_as_a_source_is_an_error_and_the_rest_is_packed(tmp_path: Path) -> None:
     pack(fill(Store(tmp_path / "runs")), tmp_path / "one")
     (path := tmp_path / "one" / "addition-79.xz").write_bytes(b"damaged")
-    written, errors = pack(Evidence(tmp_path / "one"), tmp_path / "other")
+    written, errors, _ = pack(Evidence(tmp_path / "one"), tmp_path / "other")
     assert [row.experiment for row in written] == ["addition-97"]
     assert [error.partition(" is ")[0] for error in errors] == [str(path)]
 
@@ -116,6 +116,41 @@ def test_what_is_not_packed_is_named_by_method_and_seeds() -> None:
     seeds = {"egd": (7, 0, 2, 1), "sgd": (3,), "row-norm": (5, 4, 9)}
     runs = [a_packed(method, seed) for method, own in seeds.items() for seed in own]
     assert _listed(runs) == "egd 0-2 7, row-norm 4-5 9, sgd 3"
+
+
+def test_unfinished_runs_are_counted(tmp_path: Path) -> None:
+    """As in reports: neither passed nor diverged, with epochs left. What was packed before counts, too."""
+    store = Store(tmp_path / "runs")
+    write_run(store, "addition-97", "egd", 0, 20)
+    write_run(store, "addition-97", "egd", 1, epochs=20, diverged=True)
+    write_run(store, "addition-97", "egd", 2, epochs=20)
+    write_run(store, "addition-97", "egd", 3)
+    (row,) = pack(store, tmp_path / "evidence").written
+    assert (row.runs, row.unfinished) == (4, 1)
+    states = {run.seed: run.state for run in gather(Evidence(tmp_path / "evidence")).runs}
+    assert [seed for seed, state in states.items() if state == "unfinished"] == [2]
+    write_run(late := Store(tmp_path / "late"), "addition-97", "egd", 4, 20)
+    (row,) = pack(late, tmp_path / "evidence").written
+    assert (row.runs, row.new, row.unfinished) == (5, 1, 1)
+
+
+def test_runs_that_reports_do_not_count_are_packed_only_when_asked(tmp_path: Path) -> None:
+    """Those of other settings, as `tune` and --set train them. Either tier and older records count."""
+    store = Store(tmp_path / "runs")
+    write_run(store, "addition-97", "egd", 0, 20, polar="exact")
+    write_run(store, "addition-97", "egd", 0, 20, polar="fast")
+    write_run(store, "addition-97", "egd", 0, 20, old=True)
+    write_run(store, "addition-97", "egd", 0, 20, changes=["optim.lr=2.0"])
+    write_run(store, "addition-97", "row-norm", 0, 20).folder.parent.rename(store.root / "addition-97" / "column-norm")
+    shutil.copytree(store.root / "addition-97", store.root / "mine")  # an experiment that the lab does not know
+    shutil.copytree(store.root / "addition-97" / "egd", store.root / "addition-97" / "gone")  # a method of no experiment
+    written, errors, others = pack(store, tmp_path / "evidence")
+    assert ([(row.experiment, row.runs) for row in written], errors) == ([("addition-97", 4), ("mine", 5)], [])
+    assert others == {"addition-97": 5}
+    assert not [run for run in gather(Evidence(tmp_path / "evidence"), ["addition-97"]).variants if "lr" in run.differs]
+    written, errors, others = pack(store, tmp_path / "evidence", everything=True)
+    assert ([(row.experiment, row.runs) for row in written], errors, others) == ([("addition-97", 9), ("mine", 5)], [], {})
+    assert len(gather(Evidence(tmp_path / "evidence")).variants) == len(gather(store).variants) > 5
 
 
 # sketches: of the seeds whose paths a figure can draw

@@ -29,10 +29,10 @@ from egalitarian.lab.config import (
     beyond,
     current_experiment,
     current_method,
-    either,
     everything,
     load_each,
     names,
+    of_any_version,
 )
 from egalitarian.lab.runs import Source, StoredRun, StoreError
 
@@ -201,9 +201,7 @@ def _one_of_each_seed(
     return kept, others
 
 
-def _in_order(
-    store: Source, loaded: Mapping[str, Experiment], named: bool, warnings: list[str]
-) -> Sequence[StoredRun]:
+def _in_order(store: Source, loaded: Mapping[str, Experiment], named: bool, warnings: list[str]) -> Sequence[StoredRun]:
     """By experiment, method, seed and id; with `named`, those of the loaded experiments alone. Damage is a warning."""
 
     def key(stored: StoredRun) -> tuple[str, str, int, str, Path]:
@@ -256,8 +254,7 @@ def _summarize(stored: StoredRun, experiment: Experiment | None, store: Source) 
 
 def _meant(spec: dict[str, Any], experiment: Experiment, method: str) -> Run:
     """The run of the catalogue that a stored one is: the one with its id, or else the one that differs in least."""
-    runs = either(experiment, method, spec["seed"])
-    runs += [run.before for run in runs[:1] if run.before is not None]
+    runs = of_any_version(experiment, method, spec["seed"])
     same = [run for run in runs if run.id == spec["id"]]
     return same[0] if same else min(runs, key=lambda run: len(_changed(spec, run)))
 

@@ -87,6 +87,7 @@ from egalitarian.lab.config.spec import (
     TaskSettings,
     Training,
     either,
+    of_any_version,
 )
 
 __all__ = [
@@ -162,6 +163,7 @@ __all__ = [
     "merge",
     "names",
     "nearest",
+    "of_any_version",
     "of_table",
     "parse_change",
     "read",

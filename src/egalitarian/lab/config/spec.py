@@ -266,3 +266,9 @@ def either(experiment: Experiment, method: str, seed: int) -> list[Run]:
     """The runs that these settings mean on a CPU and on a GPU: two where the tiers differ, else one."""
     on_cpu, on_gpu = (Run(experiment, method, seed, device) for device in DEVICES)
     return [on_cpu] if on_cpu.method == on_gpu.method else [on_cpu, on_gpu]
+
+
+def of_any_version(experiment: Experiment, method: str, seed: int) -> list[Run]:
+    """The runs that these settings mean, and the one that version 1 stored by them. Reports count no others."""
+    runs = either(experiment, method, seed)
+    return runs + [run.before for run in runs[:1] if run.before is not None]

@@ -32,7 +32,7 @@ from egalitarian.lab.console.options import (
     split_each,
     write_own_file,
 )
-from egalitarian.lab.console.tables import LEAST, put, table
+from egalitarian.lab.console.tables import LEAST, describe_packing, put, table
 from egalitarian.lab.runs import OTHER_FOLDER, Store, choose_device, configure_process, writable
 from egalitarian.lab.runs import pack as pack_source
 
@@ -109,6 +109,7 @@ def check(
 def pack(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the evidence.")] = EVIDENCE,
     replace: Annotated[bool, typer.Option("--replace", help="Take runs that were trained twice as stored.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Pack runs of other settings, too.")] = False,
     runs: RunsOption = STORE,
 ) -> None:
     """Pack stored runs into evidence: a few small files, for a repository.
@@ -118,23 +119,22 @@ def pack(
 
     Runs that are packed in the folder stay. One with more epochs replaces one with fewer.
 
+    Runs of the lab's experiments with other settings are left out: those of `egalitarian tune`, and those changed with
+    --set. --all packs them.
+
     Exits with 1 when a run cannot be packed. The rest is packed nevertheless.
     """
     if any(Store(out).each()):
         raise SpecError(f"--out must be a folder of evidence, got {out} with stored runs; name another")
     console, source = Console(highlight=False), existing_source(runs)
-    written, errors = pack_source(source, out, replace=replace)
+    packing = pack_source(source, out, replace=replace, everything=everything)
     print_source(console, source)
-    made = table("experiment", ">runs", ">new", ">longer", ">epochs", ">bytes")
-    for row in written:
-        made.add_row(*map(str, (row.experiment, row.runs, row.new, row.longer, row.epochs, row.size)))
-    sums = [sum(getattr(row, name) for row in written) for name in ("runs", "new", "longer", "epochs", "size")]
-    made.add_row("[bold]all[/bold]", *map(str, sums))
-    put(console, made)
-    for error in errors:
+    for part in describe_packing(packing):
+        put(console, part)
+    for error in packing.errors:
         console.print(f"[red]not packed:[/red] {escape(error)}", soft_wrap=True)
     console.print(f"Evidence: [bold]{escape(str(out))}[/bold]", soft_wrap=True)
-    if errors:
+    if packing.errors:
         raise typer.Exit(1)
 
 

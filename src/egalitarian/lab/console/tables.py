@@ -1,4 +1,4 @@
-"""Text tables: how they are laid out and printed, and those of `egalitarian list` and `egalitarian run`."""
+"""Text tables: how they are laid out and printed, and those of `egalitarian list`, `run` and `pack`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from egalitarian.lab.analysis import epochs_to_threshold
 from egalitarian.lab.config import Experiment, Settings, read, setting
-from egalitarian.lab.runs import Progress, Store
+from egalitarian.lab.runs import Packing, Progress, Store
 
 LEAST = 8
 """Characters of a column of words, which may be wrapped."""
@@ -66,6 +66,22 @@ def trained_table(done: Sequence[Sequence[Progress]]) -> Table:
             first.experiment.name, first.method_name, counts, str(epochs), str(max(run.next_epoch for run in runs))
         )
     return made
+
+
+def describe_packing(packing: Packing) -> Iterator[RenderableType]:
+    """A row for each file of evidence; then which runs are unfinished, and which were left out."""
+    counts = ("runs", "new", "longer", "unfinished", "epochs", "size")
+    made = table("experiment", *(f">{name}" for name in counts[:-1]), ">bytes")
+    for row in packing.written:
+        made.add_row(row.experiment, *(str(getattr(row, name)) for name in counts))
+    sums = {name: sum(getattr(row, name) for row in packing.written) for name in counts}
+    made.add_row("[bold]all[/bold]", *map(str, sums.values()))
+    yield made
+    if sums["unfinished"]:
+        yield "Unfinished runs have epochs of their budget left. Once they are trained, pack again."
+    if packing.others:
+        named = ", ".join(f"{name} ({count})" for name, count in packing.others.items())
+        yield f"Left out, as their settings are not the experiment's: {escape(named)}. --all packs them."
 
 
 @dataclass(frozen=True, kw_only=True)

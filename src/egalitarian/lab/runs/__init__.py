@@ -19,7 +19,7 @@ from egalitarian.lab.runs.outcome import (
     threshold_text,
     training_seconds,
 )
-from egalitarian.lab.runs.packing import Written, pack
+from egalitarian.lab.runs.packing import Packing, Written, pack
 from egalitarian.lab.runs.provenance import CONCURRENT, TimeSpent, environment, hardware
 from egalitarian.lab.runs.request import (
     Request,
@@ -41,6 +41,7 @@ __all__ = [
     "Listener",
     "Outcome",
     "Packed",
+    "Packing",
     "Progress",
     "Reads",
     "Record",

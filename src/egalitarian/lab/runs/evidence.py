@@ -228,7 +228,9 @@ def read_file(path: Path) -> Mapping[Path, Packed]:
         state = path.stat()
         return _read(path, state.st_mtime_ns, state.st_size)
     except OSError as error:
-        raise StoreError(f"{path} must be readable, got: {error.strerror}; fix the permissions, or copy it again") from error
+        raise StoreError(
+            f"{path} must be readable, got: {error.strerror}; fix the permissions, or copy it again"
+        ) from error
     except (lzma.LZMAError, LookupError, TypeError, ValueError, AttributeError) as error:
         lacks = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -17,9 +17,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from egalitarian.lab.config import KEPT, LEARNING, SPECTRUM_BITS, Coarse, figures_of, is_kept, single
+from egalitarian.lab.config import (
+    KEPT,
+    LEARNING,
+    SPECTRUM_BITS,
+    Coarse,
+    Experiment,
+    beyond,
+    current_experiment,
+    current_method,
+    figures_of,
+    is_kept,
+    load,
+    names,
+    of_any_version,
+    single,
+)
 from egalitarian.lab.runs.evidence import ENDING, FORMAT, Array, Packed, PackedColumn, Source, StoredRun, read_file
 from egalitarian.lab.runs.files import OTHER_FOLDER, StoreError, readable, writable, write_atomically
+from egalitarian.lab.runs.outcome import Outcome
 
 MOST_POINTS = 1 << 20
 """The most points whose accuracies are packed as counts."""
@@ -43,6 +59,8 @@ class Written(NamedTuple):
     """Runs that were not in it."""
     longer: int
     """Runs that had fewer epochs in it."""
+    unfinished: int
+    """Runs that neither passed nor diverged, with epochs of their budget left: they may still be in training."""
 
 
 class Packing(NamedTuple):
@@ -51,22 +69,27 @@ class Packing(NamedTuple):
     written: list[Written]
     errors: list[str]
     """Why runs were not packed, with their names."""
+    others: Counter[str]
+    """By experiment, the runs of other settings, which were left out."""
 
 
-def pack(source: Source, out: Path, *, replace: bool = False) -> Packing:
-    """Packs all runs of a source into files in `out`, with the runs that are packed there.
+def pack(source: Source, out: Path, *, replace: bool = False, everything: bool = False) -> Packing:
+    """Packs the runs of a source into files in `out`, with the runs that are packed there.
 
     A run with more epochs replaces one with fewer. What cannot be read is an error, and the rest is packed. So is a run
     with as many epochs as in the file and other records: the file stays as it is.
 
     Args:
         replace: whether such a run replaces the one in the file.
+        everything: whether to pack runs that have other settings than their experiment of the lab, too.
     """
     found: dict[str, list[Packed]] = {}
-    packing = Packing([], [])
+    packing, known = Packing([], [], Counter()), {*names(), *beyond()}
     for name in source.experiments():
+        experiment = load(current) if (current := current_experiment(name)) in known else None
         try:
-            found[name] = _pack_runs(source.of(name), out, packing)
+            runs = [run for run in source.of(name) if everything or _has_own_settings(run, experiment, packing)]
+            found[name] = _pack_runs(runs, out, packing)
         except StoreError as error:
             packing.errors.append(str(error))
     with writable(out, OTHER_FOLDER):
@@ -89,6 +112,22 @@ def _pack_runs(runs: Iterable[StoredRun], root: Path, packing: Packing) -> list[
         except StoreError as error:
             packing.errors.append(str(error))
     return found
+
+
+def _has_own_settings(stored: StoredRun, experiment: Experiment | None, packing: Packing) -> bool:
+    """Whether the run is one of its experiment's. What a user's own experiment says is not known: then all are."""
+    if experiment is None:
+        return True
+    try:
+        spec = stored.spec
+    except StoreError:  # packing it will say so
+        return True
+    method = current_method(stored.folder.parent.name, experiment.methods)
+    runs = of_any_version(experiment, method, spec["seed"]) if method in experiment.methods else []
+    if spec["id"] in [run.id for run in runs]:
+        return True
+    packing.others[experiment.name] += 1
+    return False
 
 
 def _listed(runs: Iterable[Packed]) -> str:
@@ -120,8 +159,8 @@ def _pack_run(stored: StoredRun, root: Path) -> Packed:
         raise StoreError(f"{stored.folder} must have every epoch once, got others; move the folder away")
     kept = [record for record in records if record is records[-1] or is_kept(record["epoch"])]
     columns = {"kept": PackedColumn(np.array([record["epoch"] for record in kept], "<u4"))}
-    for names, rows in ((LEARNING, records), (KEPT, kept)):
-        for name in names:
+    for measures, rows in ((LEARNING, records), (KEPT, kept)):
+        for name in measures:
             if any(name in record for record in rows):
                 values = np.array([record.get(name) for record in rows], dtype=float)
                 columns[name] = _counts(values) if name.endswith("_accuracy") else PackedColumn(single(values))
@@ -178,7 +217,17 @@ def _pack_file(path: Path, found: Sequence[Packed], replace: bool) -> Written:
         size = path.stat().st_size
     new = sum(run.folder not in known for run in runs)
     longer = sum(run.folder in known and run.about["epochs"] > known[run.folder].about["epochs"] for run in runs)
-    return Written(path.name.removesuffix(ENDING), len(runs), sum(run.about["epochs"] for run in runs), size, new, longer)
+    unfinished = sum(map(_is_unfinished, runs))
+    epochs = sum(run.about["epochs"] for run in runs)
+    return Written(path.name.removesuffix(ENDING), len(runs), epochs, size, new, longer, unfinished)
+
+
+def _is_unfinished(run: Packed) -> bool:
+    spec = run.spec
+    if run.about["epochs"] >= spec["settings"]["epochs"]:
+        return False
+    outcome = Outcome.of(run.epochs(), spec["measure"]["threshold"])
+    return outcome.crossed is None and not outcome.diverged
 
 
 def _merged(known: Packed, found: Packed, replace: bool) -> Packed:

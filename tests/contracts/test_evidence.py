@@ -115,12 +115,18 @@ def test_a_machine_that_is_gone_leaves_evidence_and_the_next_one_goes_on(tiny: P
     have = (*run, "--have", "results/evidence")
     printed = ok(*have, folder=tiny)
     assert re.search(r"tiny egd 0 of 2", printed)
+    assert "tiny egd: 2 seeds complete in results/evidence" in printed
+    assert "Stored in runs. `egalitarian pack` adds them to the evidence, then `egalitarian report --runs" in printed
     assert epochs_in(Store(tiny / "runs")) == {"sgd": {before + 20}}, "EGD is complete in the evidence"
     assert re.search(rf"tiny 4 0 2 [02] {2 * (before + 40)} ", ok("pack", folder=tiny))
     assert epochs_in(evidence) == {"egd": {20}, "sgd": {before + 20}}
     shutil.rmtree(tiny / "runs")
 
     ok(*have, "--jobs", "2", folder=tiny)
+    printed = ok(*have, folder=tiny)
+    assert "tiny sgd: 2 seeds complete in results/evidence" in printed
+    assert "Nothing was trained: every seed is complete in results/evidence. `egalitarian report --runs" in printed
+    assert "tored in" not in printed
     assert not (tiny / "runs").exists()
     printed = ok("check", "tiny.toml", folder=tiny)
     assert printed.startswith("Read: the evidence in results/evidence.")

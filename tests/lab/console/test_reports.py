@@ -18,7 +18,15 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
     for arguments in (["check"], ["report"]):
         code, _, err = command(*arguments)
         assert code == 2
-        assert "--runs must be a folder of stored runs or of evidence, got runs" in err
+        assert err == (
+            "egalitarian: no stored runs in runs and no evidence in results/evidence; train with `egalitarian run`, or "
+            "name a folder with --runs\n"
+        )
+        code, _, err = command(*arguments, "addition-79", "addition-98")
+        assert (code, "addition-98" in err, "--runs" in err) == (2, True, False), "a wrong name is wrong with any runs"
+        assert (
+            "--runs must be a folder of stored runs or of evidence, got there" in command(*arguments, "--runs", "there")[2]
+        )
     (tmp_path / "runs").mkdir()
     code, out, _ = command("check", "addition-97")
     assert code == 0

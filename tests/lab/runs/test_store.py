@@ -416,6 +416,32 @@ def test_no_room_for_a_checkpoint(
     assert train(tmp_path / "runs", LONG) == unbroken
 
 
+@pytest.mark.parametrize("moment", [2, 5])
+def test_a_folder_that_is_moved_away_is_said_and_the_run_resumes_once_it_is_back(
+    tmp_path: Path, unbroken: dict[str, bytes], moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No disk is full and no permission is missing, so the message must not send anybody there."""
+    calls, write = 0, Path.write_bytes
+
+    def write_bytes(path: Path, content: bytes) -> int:
+        nonlocal calls
+        calls += path.name.startswith("checkpoint")
+        if calls == moment:
+            (tmp_path / "runs").rename(tmp_path / "away")
+        return write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_bytes)
+        with pytest.raises(
+            StoreError, match=r"must stay in place .*, got: No such file .*; it was moved or deleted"
+        ) as error:
+            train(tmp_path / "runs", LONG)
+    assert "checkpoint-" in str(error.value)
+    assert "free some space" not in str(error.value)
+    (tmp_path / "away").rename(tmp_path / "runs")
+    assert train(tmp_path / "runs", LONG) == unbroken
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
 @pytest.mark.parametrize("file", ["timings.jsonl", "environment.jsonl"])
 def test_a_device_that_is_full(half: Path, unbroken: dict[str, bytes], file: str) -> None:

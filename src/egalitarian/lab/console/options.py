@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from egalitarian.lab.config import Experiment, SpecError
+from egalitarian.lab.config import Experiment, SpecError, load_each
 from egalitarian.lab.runs import Evidence, Source, StoreError, open_source, writable, write_atomically
 
 STORE = Path("runs")
@@ -209,9 +209,18 @@ def choose_methods(experiment: Experiment, names: Sequence[str]) -> list[str]:
     return list(names) or experiment.usual
 
 
-def existing_source(runs: Path | None) -> Source:
-    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there."""
-    found = next((folder for folder in (STORE, EVIDENCE) if folder.is_dir()), STORE) if runs is None else runs
+def existing_source(runs: Path | None, experiments: Sequence[str] | None = None) -> Source:
+    """The stored runs or the evidence of a folder, for commands that only read; by default the first that is there.
+
+    A name that is no experiment is the first error: it would be one with any runs.
+    """
+    load_each(experiments or ())
+    found = next((folder for folder in (STORE, EVIDENCE) if folder.is_dir()), None) if runs is None else runs
+    if found is None:
+        raise SpecError(
+            f"no stored runs in {STORE} and no evidence in {EVIDENCE}; train with `egalitarian run`, or name a folder with "
+            "--runs"
+        )
     if not found.is_dir():
         raise SpecError(f"--runs must be a folder of stored runs or of evidence, got {found}; `egalitarian run` makes one")
     return open_source(found)

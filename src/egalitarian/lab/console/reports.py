@@ -65,7 +65,7 @@ def report(
     """
     from egalitarian.lab.report import write_report
 
-    console, source = Console(highlight=False), existing_source(runs)
+    console, source = Console(highlight=False), existing_source(runs, experiments)
     written = write_report(source, own_folder("--out", out), tuple(experiments or ()), replace=replace)
     print_source(console, source)
     print_report(console, written)
@@ -94,7 +94,7 @@ def check(
     from egalitarian.lab.analysis import check as judge
     from egalitarian.lab.analysis import load_record, record_to_toml
 
-    console, source = Console(highlight=False), existing_source(runs)
+    console, source = Console(highlight=False), existing_source(runs, experiments)
     checked = judge(source, tuple(experiments or ()))
     print_source(console, source)
     print_verdicts(console, checked)

@@ -17,6 +17,8 @@ from egalitarian.lab.config import SpecError, changed_values
 from egalitarian.lab.console.display import follow
 from egalitarian.lab.console.grok import MethodRuns, compare, describe_comparison
 from egalitarian.lab.console.options import (
+    EVIDENCE,
+    STORE,
     AllMethodsOption,
     ChangesOption,
     DataOption,
@@ -170,10 +172,22 @@ def run(
         for own in choose_methods(each, names)
     ]
     _print_changes(console, requests, changes or ())
-    put(console, trained_table(_train(console, requests, jobs, tensorboard)))
-    console.print(
-        f"Stored in {escape(str(runs))}. `egalitarian report` makes tables and figures of all stored runs.", soft_wrap=True
-    )
+    done = _train(console, requests, jobs, tensorboard)
+    put(console, trained_table(done))
+    trained = any(progress.evidence is None for each in done for progress in each)
+    console.print(escape(_next_command(runs, have, trained, everything=bool(changes))), soft_wrap=True)
+
+
+def _next_command(runs: Path, have: Path | None, trained: bool, everything: bool) -> str:
+    """Where the runs are, and the command that makes a report. With evidence, runs alone are a part of them."""
+    if have is None:
+        return f"Stored in {runs}. `egalitarian report` makes tables and figures of all stored runs."
+    report = f"`egalitarian report --runs {have}` makes tables and figures of all"
+    if not trained:
+        return f"Nothing was trained: every seed is complete in {have}. {report}."
+    options = [(" --all", everything), (f" --runs {runs}", runs != STORE), (f" --out {have}", have != EVIDENCE)]
+    pack = f"`egalitarian pack{''.join(text for text, needed in options if needed)}`"
+    return f"Stored in {runs}. {pack} adds them to the evidence, then {report}."
 
 
 def _print_changes(console: Console, requests: Sequence[Request], changes: Sequence[str]) -> None:

@@ -51,7 +51,8 @@ class Lines:
 
     def stored(self, runs: Sequence[Progress], stop: Stop) -> None:
         self._stop = stop
-        self._write(f"{runs[0].name}: {_seeds(runs)} already stored")
+        where = f"complete in {runs[0].evidence}" if runs[0].evidence else "already stored"
+        self._write(f"{runs[0].name}: {_seeds(runs)} {where}")
         self.ends(runs)
 
     def begins(self, runs: Sequence[Progress], stop: Stop) -> None:

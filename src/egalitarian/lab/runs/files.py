@@ -71,18 +71,22 @@ KEPT = (
     "another folder with --runs"
 )
 """What to do when a run cannot be written."""
+PUT_BACK = "it was moved or deleted: put its folder back, or run the same command again, which trains what is gone"
+"""What to do when a run is no longer where it was."""
 OTHER_FOLDER = "free some space, fix the permissions, or name another folder with --out"
 """What to do when results cannot be written."""
 
 
 @contextlib.contextmanager
 def writable(path: Path, way_out: str = KEPT) -> Iterator[None]:
-    """A full disk or a missing permission becomes a StoreError, which names the file, or else `path`."""
+    """A full disk, a missing permission or folder becomes a StoreError, which names the file, or else `path`."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         name = str(getattr(error, "filename", None) or path).removesuffix(DRAFT)
         reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, FileNotFoundError) and way_out == KEPT:
+            raise StoreError(f"{name} must stay in place while its run is trained, got: {reason}; {PUT_BACK}") from error
         raise StoreError(f"{name} must be writable, got: {reason}; {way_out}") from error
 
 

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from egalitarian.lab.config import Experiment, Record, Run
@@ -144,6 +145,8 @@ class Progress:
     """The record of the last epoch."""
     curve: list[float] = field(default_factory=list)
     """Test accuracy by epoch."""
+    evidence: Path | None = None
+    """The folder of the evidence that has the seed; None for one of a store."""
 
     def take(self, record: Record) -> None:
         """One more record; a snapshot changes nothing."""

@@ -88,8 +88,8 @@ def pack(source: Source, out: Path, *, replace: bool = False, everything: bool =
     for name in source.experiments():
         experiment = load(current) if (current := current_experiment(name)) in known else None
         try:
-            runs = [run for run in source.of(name) if everything or _has_own_settings(run, experiment, packing)]
-            found[name] = _pack_runs(runs, out, packing)
+            own = [run for run in source.of(name) if everything or _has_own_settings(run, experiment, packing)]
+            found[name] = _pack_runs(own, out, packing)
         except StoreError as error:
             packing.errors.append(str(error))
     with writable(out, OTHER_FOLDER):

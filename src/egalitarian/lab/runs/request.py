@@ -102,7 +102,7 @@ class Request:
         for seed in seeds:
             run = Run(self.loaded, self.method, seed, choose_device(self.device).type)
             packed = Evidence(self.have).find(run)
-            progress = Progress(run, Outcome(stop.threshold))
+            progress = Progress(run, Outcome(stop.threshold), evidence=self.have)
             for record in () if packed is None else packed.epochs():
                 progress.take(record)
             if progress.done(stop):

@@ -59,6 +59,8 @@ paper: $(STAMP)  ## train everything, 8 seeds, into runs/ and results/evidence; 
 	$(VENV)/bin/egalitarian pack
 
 results: $(STAMP) ## write results/ from runs/ or, without it, results/evidence; trains nothing
+	@test -d "$${EGALITARIAN_RUNS:-runs}" || { test -z "$$EGALITARIAN_RUNS" && ls results/evidence/*.xz > /dev/null 2>&1; } || \
+		{ echo "make results: no stored runs and no evidence, so results/ stays as it is; make paper trains" >&2; exit 1; }
 	$(VENV)/bin/egalitarian toy --out results/toy
 	$(VENV)/bin/egalitarian report --out results
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,32 @@ def test_every_target_is_listed_and_every_named_target_exists() -> None:
     for page in ("CONTRIBUTING.md", "README.md", "ARCHITECTURE.md"):
         named = set(re.findall(r"\bmake ([a-z][a-z-]+)`", (ROOT / page).read_text()))
         assert named <= targets, page
+
+
+@pytest.mark.parametrize("present", ["", "runs", "stored elsewhere", "results/evidence/addition-97.xz"])
+def test_make_results_looks_for_runs_before_it_writes(tmp_path: Path, present: str) -> None:
+    """With none, it must not leave the toy problem's results rewritten and the others old."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = tmp_path / ".venv" / "bin" / "egalitarian"
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\necho called $1\n")
+    command.chmod(0o755)
+    (tmp_path / ".venv" / ".installed").touch()
+    if present:
+        (tmp_path / present).mkdir(parents=True)
+    environment = {key: value for key, value in os.environ.items() if key not in ("EGALITARIAN_RUNS", "MAKEFLAGS")}
+    environment |= {"EGALITARIAN_RUNS": present} if present.startswith("stored") else {}
+    done = subprocess.run(["make", "results"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    called = re.findall("^called (.*)", done.stdout, re.MULTILINE)
+    assert (done.returncode, called) == ((0, ["toy", "report"]) if present else (2, []))
+    assert ("no stored runs and no evidence" in done.stderr) == (not present)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/lab.md"])
+def test_pages_say_whether_evidence_is_committed(page: str) -> None:
+    committed = any((ROOT / "results" / "evidence").glob("*.xz"))
+    assert ("No evidence is committed yet" in (ROOT / page).read_text()) == (not committed)
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for file in TESTS.rglob("test_*.py")}), ids=lambda path: path.name)

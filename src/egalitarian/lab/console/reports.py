@@ -60,8 +60,7 @@ def report(
     Evidence is read like stored runs: see `egalitarian pack`. Tables are in Markdown, CSV and LaTeX, figures in PNG and
     SVG. Files of an earlier report that this one lacks are removed; your own files stay.
 
-    Exits with 1 when a run or a file of evidence cannot be read, or a figure cannot be drawn. The rest is written
-    nevertheless.
+    Exits with 1 when a run or a file of evidence cannot be read, or a figure cannot be drawn. The rest is written.
     """
     from egalitarian.lab.report import write_report
 
@@ -88,8 +87,7 @@ def check(
     A line for each cell of the paper's tables: its number, our median and spread over seeds 0 to 7, and a verdict. "Inside"
     means that the paper's number is within our spread. docs/lab.md explains the other verdicts.
 
-    Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when a run or a
-    file of evidence cannot be read.
+    Exits with 1 when the runs contradict a verdict on record (lab/paper/_verdicts.toml), or when one cannot be read.
     """
     from egalitarian.lab.analysis import check as judge
     from egalitarian.lab.analysis import load_record, record_to_toml

@@ -82,7 +82,7 @@ def test_runs_come_from_the_environment_if_not_from_the_command(command, monkeyp
     assert "got elsewhere;" in command("check")[2]
     assert "got here;" in command("check", "--runs", "here")[2]
     monkeypatch.setenv("EGALITARIAN_RUNS", "")
-    assert "got runs;" in command("check")[2]
+    assert "no stored runs in runs and no evidence in results/evidence;" in command("check")[2]
 
 
 @pytest.mark.parametrize("words", [["run", "addition-97"], ["grok"], ["tune", "addition"], ["bench"]])

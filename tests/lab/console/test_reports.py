@@ -15,6 +15,7 @@ from egalitarian.lab.runs import Store
 
 
 def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
+    (tmp_path / "results" / "evidence").mkdir(parents=True)  # with no file in it
     for arguments in (["check"], ["report"]):
         code, _, err = command(*arguments)
         assert code == 2

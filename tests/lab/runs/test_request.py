@@ -24,7 +24,7 @@ def evidence(tmp_path: Path) -> Path:
     """Seeds 0 and 1 of six epochs, seed 2 of four; the runs themselves are gone."""
     train_requests([a_request(tmp_path, (0, 1))], Silent())
     train_requests([a_request(tmp_path, (2,), epochs=4)], Silent())
-    assert pack(Store(tmp_path / "runs"), tmp_path / "evidence")[1] == []
+    assert pack(Store(tmp_path / "runs"), tmp_path / "evidence", everything=True).errors == []
     shutil.rmtree(tmp_path / "runs")
     return tmp_path / "evidence"
 

@@ -215,7 +215,9 @@ def existing_source(runs: Path | None, experiments: Sequence[str] | None = None)
     A name that is no experiment is the first error: it would be one with any runs.
     """
     load_each(experiments or ())
-    found = next((folder for folder in (STORE, EVIDENCE) if folder.is_dir()), None) if runs is None else runs
+    found = runs
+    if runs is None:
+        found = STORE if STORE.is_dir() else EVIDENCE if Evidence(EVIDENCE).experiments() else None
     if found is None:
         raise SpecError(
             f"no stored runs in {STORE} and no evidence in {EVIDENCE}; train with `egalitarian run`, or name a folder with "

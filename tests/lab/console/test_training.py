@@ -122,6 +122,20 @@ def test_run_says_what_a_change_leaves_alone_in_a_module_of_its_own(command) -> 
     assert "keep" not in command("run", *small, "--set", "groups.output.lr=2")[1]
 
 
+def test_run_with_evidence_names_commands_that_read_what_it_stored(command, tmp_path: Path) -> None:
+    """The commands that it prints, as printed, give a report of the seeds of both."""
+    small = ["run", "addition-97", *SMALL, "-m", "egd", "--epochs", "1", "--runs", "mine"]
+    assert command(*small, "--seeds", "0")[0] == 0
+    assert command("pack", "--all", "--runs", "mine", "--out", "packed")[0] == 0
+    code, out, _ = command(*small, "--seeds", "0,1", "--have", "packed")
+    assert code == 0
+    assert "Stored in mine. `egalitarian pack --all --runs mine --out packed` adds them to the evidence, then" in out
+    for words in re.findall("`egalitarian (.*?)`", out):
+        assert command(*words.split())[0] == 0
+    rows = (tmp_path / "report" / "summary.csv").read_text().splitlines()[1:]
+    assert len(rows) == 2
+
+
 def test_run_takes_a_table_by_its_number(command) -> None:
     code, out, _ = command("run", "--table", "3", *SMALL, "-m", "egd", "--seeds", "0", "--epochs", "1")
     assert code == 0

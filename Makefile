@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (about a minute, after a minute of installation)
 	$(VENV)/bin/egalitarian grok
 
-test: $(STAMP)   ## the default tests (about four minutes on two cores)
+test: $(STAMP)   ## the default tests (about six minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training

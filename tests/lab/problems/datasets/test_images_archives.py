@@ -58,13 +58,14 @@ def test_only_what_is_missing_is_fetched(server: Loopback, tmp_path: Path) -> No
     dataset = serve_mnist(server)
     fetch(dataset, tmp_path, patience=HASTE)
     kept = tmp_path / dataset.files[0].path
-    before = kept.stat()
+    before = kept.stat()  # but for the time of the last read, which a check changes
     (tmp_path / dataset.files[1].path).unlink()
     server.asked.clear()
     fetch(dataset, tmp_path, patience=HASTE)
     assert is_complete(dataset, tmp_path)
     assert len(server.asked) == 1
-    assert kept.stat() == before
+    after = kept.stat()
+    assert (after.st_ino, after.st_mtime_ns, after.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size)
 
 
 def test_a_corrupt_file_is_kept_beside_and_that_is_said(

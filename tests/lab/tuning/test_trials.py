@@ -113,6 +113,21 @@ def test_other_experiments_take_the_points_of_the_first(tmp_path: Path, family: 
         assert [one["id"] for one in entry["fresh"]["parity-3"]] == [Run(loaded, name, seed, "cpu").id for seed in (0, 1)]
 
 
+def test_seconds_outlive_the_machine_that_measured_them(tmp_path: Path, family: Family) -> None:
+    """One experiment's fresh seeds on one machine, the other's on the next, which has the file but no runs."""
+    two = family.replace(also=("parity-3",))
+    tuned(tmp_path, two, ["sgd"])
+    (path,) = (tmp_path / "results").glob("*.json")
+    found = json.loads(path.read_text())
+    entry = found["methods"]["sgd"]
+    entry |= {"complete": False, "fresh": {"parity-2": entry["fresh"]["parity-2"]}, "seconds": {"parity-2": [1.5, 2.5]}}
+    path.write_text(json.dumps(found))
+    shutil.rmtree(tmp_path / "runs")
+    resumed = tuned(tmp_path, two, ["sgd"])["methods"]["sgd"]
+    assert resumed["complete"]
+    assert resumed["seconds"]["parity-2"] == [1.5, 2.5]
+
+
 def test_readings_are_those_of_the_search_and_of_the_fresh_seeds(tmp_path: Path, family: Family) -> None:
     """A budget is in passes over the data; with two readings in each, there are twice as many epochs."""
     never = (*CHANGES, "measure.threshold=1")

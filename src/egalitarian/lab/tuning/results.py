@@ -104,11 +104,6 @@ class Results:
         return self._searches_only or bool(self.waits)
 
     @property
-    def searched(self) -> bool:
-        """Whether every method of the family was searched."""
-        return all(self.methods.get(name, {}).get("searched", False) for name in self._family.methods)
-
-    @property
     def waits(self) -> tuple[str, ...]:
         """The forms of which one must be named before any fresh seed is trained; empty if none is missing."""
         return () if self._family.ours else self._family.forms

@@ -171,9 +171,8 @@ def prepare(grids: Sequence[Grid]) -> None:
         first = Position(0, 0)
         experiment = grid.experiment(first, validation=True)
         for name in family.experiments.values():
-            _ = grid.experiment(
-                first, name, validation=False
-            ).steps_per_epoch  # an error where readings do not divide a pass
+            fresh = grid.experiment(first, name, validation=False)
+            _ = fresh.steps_per_epoch  # an error where readings do not divide a pass
         for third in range(1, thirds + 1):
             try_step(grid.experiment(first._replace(third=third), validation=True), grid.method, family.tuning_seeds[0])
         if family.score == "train-accuracy" and experiment.measure.has_threshold:
@@ -229,7 +228,7 @@ def _train_fresh(found: Found, trials: Trials) -> None:
             f"best lr {best.lr:g}, decay {best.decay:g}{third}; now {name}, {len(family.fresh_seeds)} seeds"
         )
         found.fresh[name] = trials.fresh(best.position, path)
-        seconds = trials.seconds_of(best.position, path)
+        seconds = trials.seconds_of(best.position, path) or trials.known.seconds.get(name)
         if seconds is not None:
             found.seconds[name] = seconds
 

@@ -174,7 +174,7 @@ def test_a_new_title_keeps_the_environment_of_an_entry(tmp_path: Path, addition:
         {"spent": {"here": float("nan")}},
         {"rules": {}},
         {"searched": None},
-        {"seconds": []},
+        {"seconds": {"addition-97": [1.0]}},
         {"polar": None},
         {"inside": None},
         {"title": 7},

@@ -72,14 +72,27 @@ def test_the_table_has_settings_counts_and_verdicts() -> None:
     ]
 
 
+def timed(*seeds: float, hardware: str = "H") -> dict[str, Any]:
+    """The seconds of an entry's fresh seeds."""
+    return {"e": {"hardware": hardware, "seeds": list(seeds)}}
+
+
 def test_seconds_have_a_verdict_of_their_own() -> None:
-    slow = entry([99, 299, 199], seconds={"e": [1.0, 3.0, 2.0]})
-    fast = entry([9, 29, 19], title="EGD", seconds={"e": [2.5, 4.0, 3.0]})
-    failed = entry([9, None, 19], title="other", seconds={"e": [0.1, 9.0, 0.2]})
+    slow = entry([99, 299, 199], seconds=timed(1.0, 3.0, 2.0))
+    fast = entry([9, 29, 19], title="EGD", seconds=timed(2.5, 4.0, 3.0))
+    failed = entry([9, None, 19], title="other", seconds=timed(0.1, 9.0, 0.2))
     sgd, egd, other = rows(table(sgd=slow, egd=fast, other=failed), "e")
     assert (sgd.seconds, sgd.against_in_seconds) == ("2 (1–3)", "–")
     assert (egd.against, egd.against_in_seconds) == ("ahead, 10.0×", "level, 0.7×, 17% of pairs")
     assert (other.seconds, other.against_in_seconds) == ("0.2 (0.1 to > 9)", "level, 10.0×, 67% of pairs")
+
+
+def test_seconds_of_other_hardware_are_not_compared() -> None:
+    slow = entry([99, 299, 199], seconds=timed(1.0, 3.0, 2.0))
+    fast = entry([9, 29, 19], title="EGD", seconds=timed(0.1, 0.2, 0.3, hardware="another"))
+    _, egd = rows(table(sgd=slow, egd=fast), "e")
+    assert (egd.seconds, egd.against_in_seconds) == ("0.2 (0.1–0.3)", "not on the same hardware")
+    assert egd.against == "ahead, 10.0×"
 
 
 def test_errors_are_compared_where_accuracy_is_the_score() -> None:

@@ -43,7 +43,7 @@ def test_every_method_is_tuned_and_measured(tmp_path: Path, family: Family) -> N
         assert entry["beyond"] in (0, 3)
         (fresh,) = entry["fresh"].values()
         assert [one["seed"] for one in fresh] == [0, 1]
-        assert all(one > 0 for one in entry["seconds"].get("parity-2", ()))
+        assert all(one > 0 for one in entry["seconds"].get("parity-2", {}).get("seeds", ()))
         for point in entry["points"]:
             assert [one["seed"] for one in point["seeds"]] == [6, 7]
             assert all(one["epochs"] <= point["budget"] <= 9 for one in point["seeds"])
@@ -120,12 +120,13 @@ def test_seconds_outlive_the_machine_that_measured_them(tmp_path: Path, family: 
     (path,) = (tmp_path / "results").glob("*.json")
     found = json.loads(path.read_text())
     entry = found["methods"]["sgd"]
-    entry |= {"complete": False, "fresh": {"parity-2": entry["fresh"]["parity-2"]}, "seconds": {"parity-2": [1.5, 2.5]}}
+    seconds = {"parity-2": {"hardware": "there", "seeds": [1.5, 2.5]}}
+    entry |= {"complete": False, "fresh": {"parity-2": entry["fresh"]["parity-2"]}, "seconds": seconds}
     path.write_text(json.dumps(found))
     shutil.rmtree(tmp_path / "runs")
     resumed = tuned(tmp_path, two, ["sgd"])["methods"]["sgd"]
     assert resumed["complete"]
-    assert resumed["seconds"]["parity-2"] == [1.5, 2.5]
+    assert resumed["seconds"]["parity-2"] == seconds["parity-2"]
 
 
 def test_readings_are_those_of_the_search_and_of_the_fresh_seeds(tmp_path: Path, family: Family) -> None:

@@ -228,8 +228,8 @@ class Known:
         entry = entry or {}
         self._points = {point_ids(point): point for point in entry.get("points", ())}
         self._fresh = {_ids(seeds): seeds for seeds in entry.get("fresh", {}).values()}
-        self.seconds: Mapping[str, list[float]] = entry.get("seconds", {})
-        """Of the fresh seeds, by experiment."""
+        self.seconds: Mapping[str, dict[str, Any]] = entry.get("seconds", {})
+        """Of the fresh seeds, with the hardware, by experiment."""
 
     def point(self, ids: Sequence[str], budget: int, most: int) -> tuple[int, tuple[SeedResult, ...]] | None:
         """The budget and the results of the runs with these ids, or None where they do not answer the question.

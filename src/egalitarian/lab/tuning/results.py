@@ -291,6 +291,9 @@ def _check_entry(entry: Mapping[str, Any]) -> None:
         SeedResult(**seed)
         _check_type(seed, float, "epochs", "accuracy", "mean_train_accuracy")
         _check_type(seed, float, *(["crossed"] if seed["crossed"] is not None else []))
+    for seconds in entry["seconds"].values():
+        _check_type(seconds, str, "hardware")
+        _check_type(seconds, list, "seeds")
     if entry["complete"] and not (entry["fresh"] and entry["best"]):
         raise ValueError("complete without fresh seeds")
     if entry["best"] is not None:

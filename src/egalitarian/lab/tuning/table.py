@@ -17,6 +17,7 @@ from egalitarian.lab.tuning.results import file_suffix, read_results
 
 Entry = Mapping[str, Any]
 AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
+OTHER_HARDWARE = "not on the same hardware"
 FEW_READINGS = 20
 """A median of fewer readings is coarse, which a table says."""
 
@@ -46,6 +47,8 @@ class FreshCost(NamedTuple):
     seeds: tuple[float, ...]
     bound: float
     """What a failed seed was given."""
+    hardware: str = ""
+    """Where they were measured, if that matters."""
 
     @property
     def median(self) -> float:
@@ -101,8 +104,9 @@ def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> FreshCost
     if seconds is None or results["score"] != "epochs":
         return None
     failed = [math.isinf(each) for each in epochs_of(entry, name).seeds]
-    both = list(zip(seconds, failed, strict=True))
-    return FreshCost(tuple(math.inf if fails else each for each, fails in both), max(seconds))
+    both = list(zip(seconds["seeds"], failed, strict=True))
+    needed = tuple(math.inf if fails else each for each, fails in both)
+    return FreshCost(needed, max(seconds["seeds"]), seconds["hardware"])
 
 
 Measure = Callable[[Mapping[str, Any], Entry, str], FreshCost | None]
@@ -200,6 +204,8 @@ def _against_stock(results: Mapping[str, Any], method: str, name: str, measure: 
     cost, stock = measure(results, results["methods"][method], name), stock_costs(results, name, measure)
     if cost is None or not stock or method in stock:
         return NOTHING
+    if len({cost.hardware, *(each.hardware for each in stock.values())}) > 1:
+        return OTHER_HARDWARE
     words = [cost.against(each) for each in stock.values()]
     word = BEHIND if BEHIND in words else AHEAD if set(words) == {AHEAD} else LEVEL
     fastest = next(iter(stock.values()))

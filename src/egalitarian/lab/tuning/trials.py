@@ -113,18 +113,22 @@ class Trials:
         self.session.check_time()
         return self._sweep(runs, Stop.of(runs[0].experiment, self.grid.method), self.session.store, "test_accuracy")
 
-    def seconds_of(self, position: Position, name: str) -> list[float] | None:
-        """Each fresh seed's seconds of training through the epoch that passed; None where its runs are not stored here."""
+    def seconds_of(self, position: Position, name: str) -> dict[str, Any] | None:
+        """Each fresh seed's seconds of training through the epoch that passed, and on what hardware.
+
+        None where its runs are not stored here.
+        """
         runs = self.grid.fresh_runs(position, self.session.device.type, name)
-        stop, found = Stop.of(runs[0].experiment, self.grid.method), []
+        stop, found, machines = Stop.of(runs[0].experiment, self.grid.method), [], set()
         for run in runs:
             stored = self.session.store.find(run)
+            machines |= {environment["hardware"] for environment in stored.environments}
             outcome = Outcome.of(stored.epochs(), stop.threshold, budget=stop.epochs)
             each = seconds_of_an_epoch(stored.timings)
             if each is None:
                 return None
             found.append(float(f"{each * outcome.epochs_until_passed:.4g}"))
-        return found
+        return {"hardware": ", ".join(sorted(machines)), "seeds": found}
 
     def _train_point(self, runs: Sequence[Run], budget: int) -> tuple[SeedResult, ...]:
         """Trains until every seed passes on the validation split, diverges, or has the whole budget.
@@ -251,8 +255,8 @@ class Found:
     polar: str
     fresh: dict[str, tuple[SeedResult, ...]] = field(default_factory=dict)
     """By experiment."""
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Of the fresh seeds, by experiment."""
+    seconds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the fresh seeds, with the hardware, by experiment."""
 
     @property
     def entry(self) -> dict[str, Any]:

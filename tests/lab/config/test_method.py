@@ -58,6 +58,10 @@ BETWEEN: dict[str, tuple[dict[str, Any], str]] = {
         "optimizer, or set the filter's on = 'targets'",
     ),
     "rows clipped to nothing": ({"clip": 0.0}, "clip must be > 0 and <= 1e+30, got 0"),
+    "decay that orthograd removes": (
+        {"optim": {"weight_decay": 0.1}, "orthograd": True},
+        "decay must be 'after' or 'decoupled' with orthograd, got 'before'",
+    ),
     "a switch-off of nothing": ({"until": 0.95}, "until must be absent without a transform, got 0.95"),
     "momentum of adam": ({"optim": {"optimizer": "adam", "momentum": 0.9}}, "momentum must be 0 for adam, got 0.9"),
     "three betas": ({"optim": {"betas": [0.9, 0.9, 0.9]}}, "betas must be two numbers, got [0.9, 0.9, 0.9]"),
@@ -141,3 +145,11 @@ def test_clipping_is_set_in_every_chosen_method_and_is_another_run() -> None:
     assert (plain.clip, clipped.clip) == (None, 2.0)
     assert "clip" not in meaning(plain)
     assert meaning(clipped)["clip"] == 2.0
+
+
+def test_orthograd_is_another_run() -> None:
+    plain, without = (
+        catalog.load("addition-97", more, ["sgd"]).method("sgd") for more in ([], ["orthograd=true", "decay=after"])
+    )
+    assert (plain.orthograd, without.orthograd) == (False, True)
+    assert "orthograd" not in meaning(plain)

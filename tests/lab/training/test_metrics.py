@@ -51,6 +51,9 @@ def test_losses_are_each_seeds_mean() -> None:
     signs = (gaussian(3, 8, seed=1) > 0) * 2.0 - 1
     f = outputs[..., :1]
     torch.testing.assert_close(LOSSES["squared-error"](f, signs), ((f[..., 0] - signs) ** 2).mean(1), rtol=1e-13, atol=0)
+    grown = torch.where(outputs >= 0, outputs + 1, 1 / (1 - outputs))
+    shares = (grown / grown.sum(-1, keepdim=True)).gather(-1, classes[..., None])
+    torch.testing.assert_close(LOSSES["stablemax-cross-entropy"](outputs, classes), -shares.log().mean((1, 2)))
     torch.testing.assert_close(LOSSES["hinge"](f, signs), (1 - f[..., 0] * signs).clamp_min(0).mean(1), rtol=1e-13, atol=0)
 
 
@@ -58,9 +61,24 @@ def test_known_losses() -> None:
     assert LOSSES["cross-entropy"](torch.zeros(1, 4, 7), torch.zeros(1, 4, dtype=torch.int64)).item() == pytest.approx(
         math.log(7)
     )
+    outputs, classes = torch.tensor([[[2.0, -1.0, 0.0]]]), torch.tensor([[0]])  # they grow to 3, 1/2 and 1
+    assert LOSSES["stablemax-cross-entropy"](outputs, classes).item() == pytest.approx(math.log(4.5 / 3))
     f, y = torch.tensor([[[0.5], [-2.0]]]), torch.tensor([[1.0, 1.0]])
     assert LOSSES["squared-error"](f, y).item() == pytest.approx((0.25 + 9) / 2)
     assert LOSSES["hinge"](f, y).item() == pytest.approx((0.5 + 3) / 2)
+
+
+def test_stablemax_still_learns_where_softmax_rounds_to_nothing() -> None:
+    outputs = torch.tensor([[[200.0, 0.0, 1.0, -300.0]]])
+    slopes = {}
+    for name in ("cross-entropy", "stablemax-cross-entropy"):
+        x = outputs.clone().requires_grad_()
+        LOSSES[name](x, torch.tensor([[0]])).sum().backward()
+        slopes[name] = x.grad[0, 0]
+    assert torch.equal(slopes["cross-entropy"], torch.zeros(4))
+    assert slopes["stablemax-cross-entropy"][0] < 0 < slopes["stablemax-cross-entropy"][1:].min()
+    total = 201 + 1 + 2 + 1 / 301  # the derivatives of x + 1 at 0 and 1, and of 1 / (1 - x) at -300
+    torch.testing.assert_close(slopes["stablemax-cross-entropy"][1:], torch.tensor([1, 1, 1 / 301**2]) / total)
 
 
 def test_right_is_the_largest_output_or_the_sign() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from egalitarian.lab.training import optimizers
-from egalitarian.lab.training.optimizers import OPTIMIZERS, Lion, Muon, clip_rows
+from egalitarian.lab.training.optimizers import OPTIMIZERS, Lion, Muon, clip_rows, remove_radial
 
 SEEDS = 3
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -155,3 +155,40 @@ def test_a_row_of_a_stack_is_clipped_as_alone() -> None:
         alone = stack[1:2].clone()
         clip_rows([stack, alone], 2.0)
         assert torch.equal(stack[1:2], alone)
+
+
+# ---- OrthoGrad ------------------------------------------------------------------------------------------------------
+
+
+def test_a_gradient_without_its_radial_part_is_across_the_weights_and_as_long() -> None:
+    weights, gradients = drawn(0, torch.float64), drawn(1, torch.float64)
+    for name, stack in weights.items():
+        stack.grad = gradients[name].clone()
+    remove_radial(weights.values())
+    for name, stack in weights.items():
+        for seed, weight in enumerate(stack):
+            grad, before = stack.grad[seed].flatten(), gradients[name][seed].flatten()
+            across = before - (before @ weight.flatten()) / (weight.flatten() @ weight.flatten()) * weight.flatten()
+            assert abs(grad @ weight.flatten()) < 1e-12 * grad.norm() * weight.norm()
+            torch.testing.assert_close(grad, across * before.norm() / across.norm())
+
+
+def test_orthograd_makes_no_noise_from_nothing() -> None:
+    """A gradient along the weights, one of zero, one beside weights of zero, and one of a single number."""
+    weights = torch.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    weights.grad = torch.stack([0.1 * weights[0], torch.zeros(3), torch.tensor([1.0, -2.0, 1e-9])])
+    single = torch.full((2, 1), 0.3)
+    single.grad = torch.tensor([[0.7], [-1e-12]])
+    unused = torch.ones(2, 1)
+    remove_radial([weights, single, unused])
+    assert torch.equal(weights.grad, torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, -2.0, 1e-9]]))
+    assert torch.equal(single.grad, torch.zeros(2, 1))
+
+
+def test_a_seed_of_a_stack_loses_its_radial_part_as_alone() -> None:
+    weights, gradients = drawn(0), drawn(1)
+    alone = {name: stack[1:2].clone() for name, stack in weights.items()}
+    for name, stack in weights.items():
+        stack.grad, alone[name].grad = gradients[name].clone(), gradients[name][1:2].clone()
+    remove_radial([*weights.values(), *alone.values()])
+    assert all(torch.equal(weights[name].grad[1:2], alone[name].grad) for name in SHAPES)

@@ -13,6 +13,7 @@ from twelve import FAMILIES, METHODS, PLAN, fair
 
 import egalitarian as eg
 from egalitarian.lab.training import Ensemble, Stepper
+from egalitarian.lab.training.optimizers import remove_radial
 
 STOCK: dict[str, Any] = {
     "sgd": torch.optim.SGD,
@@ -94,6 +95,23 @@ def test_a_seed_of_a_batch_takes_the_steps_that_it_takes_alone(family: str, meth
     assert same(stepper.states()[1], alone.states()[0])
 
 
+@pytest.mark.parametrize("method", ["adamw", "egd-sgd", "egd-hidden"])
+def test_orthograd_comes_before_the_transforms_and_on_every_parameter(method: str) -> None:
+    """Bit for bit the method alone, along gradients without their radial part."""
+    plain = fair("addition")
+    ensemble, stepper = together(fair("addition", values={f"methods.{method}.orthograd": True}), method, [0, 1])
+    own = twin(ensemble)
+    alone = Stepper(plain.method(method), own)
+    for step in range(3):
+        gradients(ensemble, stepper, step)
+        for name, parameter in own.items():
+            parameter.grad = ensemble.parameters[name].grad.clone()
+        remove_radial(own.values())
+        stepper.step()
+        alone.step()
+    assert all(torch.equal(ensemble.parameters[name], parameter) for name, parameter in own.items())
+
+
 # ---- stock optimizers -----------------------------------------------------------------------------------------------
 
 
@@ -164,7 +182,7 @@ def test_egd_is_the_polar_factor_of_the_momentum_and_a_plain_optimizer_elsewhere
                 parameter.grad = ensemble.parameters[name].grad.clone()
                 if name in chosen:
                     means[name] = beta * means[name] + (1 - beta) * parameter.grad
-                    factor = eg.polar(means[name].flatten(2)).reshape(parameter.shape)
+                    factor = eg.polar(means[name].flatten(2), precision="fast").reshape(parameter.shape)
                     parameter -= own.lr * (factor + own.weight_decay * parameter)
         stepper.step()
         optimizer.step()
@@ -184,7 +202,9 @@ def test_egd_on_all_matrices_under_adamw_is_adamw_on_equalised_gradients(family:
         gradients(ensemble, stepper, step)
         for name, parameter in plain.items():
             grad = ensemble.parameters[name].grad
-            parameter.grad = eg.polar(grad.flatten(2)).reshape(grad.shape) if grad.ndim > 2 else grad.clone()
+            parameter.grad = (
+                eg.polar(grad.flatten(2), precision="fast").reshape(grad.shape) if grad.ndim > 2 else grad.clone()
+            )
         stepper.step()
         optimizer.step()
     for name, parameter in plain.items():

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 KEY = ["experiment", "method", "seed"]
 PARTS = ("version", "task.", "model.", "training.", "settings.optim.", "settings.hidden",
          "settings.groups", "settings.transform", "settings.targets", "settings.decay", "settings.clip",
-         "settings.until")  # fmt: skip
+         "settings.orthograd", "settings.until")  # fmt: skip
 """The parts of a stored spec that decide a run's numbers."""
 
 

@@ -16,7 +16,9 @@ from egalitarian.lab.config.schema import SpecError, nearest
 
 PARTS = ("task", "model", "training", "measure")
 """Parts of an experiment that all its methods share."""
-PARTS_OF_METHODS = ("optim", "hidden", "groups", "transform", "targets", "decay", "decayed", "clip", "until", "epochs")
+PARTS_OF_METHODS = (
+    *("optim", "hidden", "groups", "transform", "targets", "decay", "decayed", "clip", "orthograd", "until", "epochs"),
+)
 Table = dict[str, Any]
 Key = tuple[str, ...]
 

@@ -194,6 +194,9 @@ class Method(Settings):
     clip: float | None = setting(None, above=0, most=LARGEST)
     """The largest l2 norm of a row of a target, one output unit's weights: longer ones are scaled down to it after every
     step (Clip to Grok, Volchkov and Rivlin 2026); None: no row is."""
+    orthograd: bool = setting(False)
+    """Whether every parameter's gradient loses its part along the weights before the transforms, and the rest gets the
+    gradient's norm (OrthoGrad, Prieto et al. 2025)."""
     until: float | None = setting(None, above=0, below=1)
     """Test accuracy past which the transforms are off, as in the authors' code; None: never."""
     decayed: Literal["matrices", "all"] = "matrices"
@@ -209,6 +212,11 @@ class Method(Settings):
         for optim in self._optims:
             if optim.weight_decay:
                 self._check_decay(optim)
+        if self.orthograd and self.decay == "before" and any(optim.weight_decay for optim in self._optims):
+            raise SpecError(
+                "decay must be 'after' or 'decoupled' with orthograd, got 'before': its gradient is along the weights, so "
+                "orthograd would remove it; choose another, or weight_decay = 0"
+            )
         if self.until is not None and not self.transform:
             raise SpecError(
                 f"until must be absent without a transform, got {self.until:g}; remove it: there is nothing to switch off"

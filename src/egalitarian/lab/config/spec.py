@@ -30,7 +30,7 @@ OLD_FAST = "fast to 1e-2"
 DEVICES = ("cpu", "cuda")
 """Types of devices that train runs."""
 
-Loss = Literal["cross-entropy", "squared-error", "one-hot-squared-error", "hinge"]
+Loss = Literal["cross-entropy", "stablemax-cross-entropy", "squared-error", "one-hot-squared-error", "hinge"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ NONE = "-"
 """The text of an empty cell."""
 CHANGED = "changed with --set"
 """The source of a setting that a user changed on the command line."""
-ROWS = ("transform", "targets", "optim", "hidden", "groups", "decay", "decayed", "clip", "until", "epochs")
+ROWS = ("transform", "targets", "optim", "hidden", "groups", "decay", "decayed", "clip", "orthograd", "until", "epochs")
 """Parts of a method, in the order of the table."""
 Cells = dict[str, str]
 """The texts of one column, by row."""
@@ -134,6 +134,8 @@ def _settings(method: Method) -> Iterator[tuple[str, str]]:
         yield from _options(f"groups.{module}", own, under)
     if method.clip is not None:
         yield "clip", format_value(method.clip)
+    if method.orthograd:
+        yield "orthograd", format_value(method.orthograd)
     for key in ("decay", "decayed", "until", "epochs"):
         value = getattr(method, key)
         yield key, NONE if value is None else format_value(value)

@@ -38,12 +38,24 @@ def one_hot_squared_error(outputs: Tensor, labels: Tensor) -> Tensor:
     return (outputs - F.one_hot(labels, outputs.shape[-1]).to(outputs.dtype)).square().mean((1, 2))
 
 
+def stablemax_cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy with x + 1 (x >= 0) and 1 / (1 - x) (x < 0) in place of the exponential, in float64.
+
+    From Prieto et al. 2025, "Grokking at the edge of numerical stability": where all is learnt, it does not round to zero.
+    """
+    x = outputs.double()
+    grown = x.clamp(min=0) + 1 / (1 - torch.where(x < 0, x, 0))
+    logs = torch.log(grown / grown.sum(-1, keepdim=True))
+    return -logs.gather(-1, labels[..., None]).squeeze(-1).mean(1).to(outputs.dtype)
+
+
 def hinge(outputs: Tensor, labels: Tensor) -> Tensor:
     return F.relu(1 - outputs.squeeze(-1) * labels).mean(1)
 
 
 LOSSES: dict[str, LossFunction] = {
     "cross-entropy": cross_entropy,
+    "stablemax-cross-entropy": stablemax_cross_entropy,
     "squared-error": squared_error,
     "one-hot-squared-error": one_hot_squared_error,
     "hinge": hinge,

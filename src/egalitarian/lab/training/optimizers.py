@@ -24,6 +24,8 @@ STEPS = 5
 """Of that iteration."""
 TINY = 1e-7
 """The smallest norm that Muon divides by."""
+NOISE = 16.0
+"""A gradient's part across the weights is rounding noise below so many roundings of the whole."""
 AT_ONCE = {"cpu": 1}
 """Matrices in one of Muon's products, by device; elsewhere all. On a CPU the size of the batch decides which kernel torch
 takes, so that a seed's last bits would depend on the other seeds."""
@@ -128,6 +130,25 @@ def clip_rows(weights: Iterable[Tensor], most: float) -> None:
     for weight in weights:
         norms = torch.linalg.vector_norm(weight, dim=tuple(range(2, weight.ndim)), keepdim=True)
         weight.mul_((most / norms).clamp(max=1))
+
+
+@torch.no_grad()
+def remove_radial(parameters: Iterable[Tensor]) -> None:
+    """OrthoGrad: removes each gradient's part along its weights (seeds, ...), and scales the rest to the gradient's norm.
+
+    A gradient that is all along the weights becomes zero: what is left of it is rounding noise.
+    """
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        weights, grad = parameter.flatten(1), parameter.grad.flatten(1)
+        length = torch.linalg.vector_norm(weights, dim=1, keepdim=True)
+        unit = weights / torch.where(length > 0, length, 1)
+        rest = grad - (unit * grad).sum(1, keepdim=True) * unit
+        norm, left = (torch.linalg.vector_norm(each, dim=1, keepdim=True) for each in (grad, rest))
+        is_noise = left <= NOISE * torch.finfo(grad.dtype).eps * norm
+        rest = torch.where(is_noise, 0, rest * (norm / torch.where(is_noise, 1, left)))
+        parameter.grad.copy_(rest.view_as(parameter))
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {

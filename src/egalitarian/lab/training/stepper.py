@@ -15,7 +15,7 @@ from torch import Tensor
 import egalitarian as eg
 from egalitarian.lab import config
 from egalitarian.lab.config import Method, Optim, SpecError, TransformSettings
-from egalitarian.lab.training.optimizers import SeedState, build_optimizers, clip_rows
+from egalitarian.lab.training.optimizers import SeedState, build_optimizers, clip_rows, remove_radial
 from egalitarian.lab.training.spectra import HalfSpectrum, Power, RandomSpectrum, ReversedSpectrum
 
 TRANSFORMS = {
@@ -34,7 +34,7 @@ TRANSFORMS = {
 
 
 class Stepper:
-    """Changes the weights by one method: decay before the transforms, transforms, optimizers, clipping."""
+    """Changes the weights by one method: decay before the transforms, OrthoGrad, transforms, optimizers, clipping."""
 
     def __init__(self, method: Method, parameters: Mapping[str, Tensor], warmup: int = 0) -> None:
         self._parameters, self._method = parameters, method
@@ -85,6 +85,8 @@ class Stepper:
         if self.count <= self.warmup:
             for group, rate in self._rates:
                 group["lr"] = rate * min(1.0, self.count / self.warmup) if self.warmup else rate
+        if self._method.orthograd:
+            remove_radial(self._parameters.values())
         with self.sketches.kept():
             for optimizer in self._optimizers:
                 optimizer.step()

@@ -4,8 +4,9 @@ VENV := .venv
 DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
+HOSTS := .venv-hosts
 
-.PHONY: help grok test test-slow lint types imports api bench peers noise figure examples paper results clean
+.PHONY: help grok test test-hosts test-slow lint types imports api bench peers noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -22,6 +23,15 @@ grok: $(STAMP)   ## watch networks grok: live curves, a table, a picture (about 
 
 test: $(STAMP)   ## the default tests (about six minutes on two cores)
 	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal
+
+$(HOSTS)/.installed: pyproject.toml constraints.txt constraints-hosts.txt
+	test -x $(HOSTS)/bin/python || $(PYTHON) -m venv $(HOSTS)
+	$(HOSTS)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt torch
+	$(HOSTS)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -c constraints-hosts.txt -e '.[hosts]'
+	@touch $@
+
+test-hosts: $(HOSTS)/.installed  ## tests with real trainers, model zoos and other optimizers, in an environment of their own
+	$(HOSTS)/bin/python -m pytest -q -n 2 --dist worksteal tests/hosts
 
 test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training
 	$(VENV)/bin/python -m pytest -q -m slow
@@ -68,4 +78,4 @@ examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours
+	rm -rf $(VENV) $(HOSTS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours

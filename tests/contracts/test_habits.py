@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "egalitarian"
 TESTS = ROOT / "tests"
-APART = {"contracts", "helpers", "data", "gpu", "distributed"}
+APART = {"contracts", "helpers", "data", "gpu", "distributed", "hosts"}
 """Folders of tests that mirror no room: what cuts across, what tests share, and what needs other machines."""
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from egalitarian.lab.analysis import FreshCost
 from egalitarian.lab.console.tuning import markdown
-from egalitarian.lab.tuning.table import FreshCost, cost_of, headings, rank_forms, rows, stock_costs
+from egalitarian.lab.tuning.table import cost_of, headings, rank_forms, rows, stock_costs
 
 RULES = {"readings": 1, "fresh_readings": 2, "validation": 0.5}
 

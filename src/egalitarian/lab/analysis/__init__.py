@@ -3,6 +3,16 @@
 `gather(store)` reads a store once; everything else starts from what it returns. Nothing here trains or draws.
 """
 
+from egalitarian.lab.analysis.costs import (
+    AHEAD,
+    BEHIND,
+    LEVEL,
+    Compared,
+    FreshCost,
+    Side,
+    fastest_stock,
+    ratios_to_stock,
+)
 from egalitarian.lab.analysis.counts import NOTHING, Count, Value, in_percent, measured, percent, quantile, ratio, times
 from egalitarian.lab.analysis.curves import (
     CHANCE,
@@ -41,9 +51,12 @@ from egalitarian.lab.analysis.statistics import (
 from egalitarian.lab.analysis.verdicts import Checked, Verdict, check, in_words, judge, more_seeds, record_to_toml, tally
 
 __all__ = [
+    "AHEAD",
+    "BEHIND",
     "CHANCE",
     "ERRATA",
     "FEWEST_POINTS",
+    "LEVEL",
     "NOTHING",
     "Accuracy",
     "AccuracyRow",
@@ -51,14 +64,17 @@ __all__ = [
     "AverageGain",
     "Band",
     "Checked",
+    "Compared",
     "Count",
     "Estimate",
+    "FreshCost",
     "Gathered",
     "MethodRow",
     "MethodSummary",
     "Platform",
     "Reading",
     "RunSummary",
+    "Side",
     "Spent",
     "Value",
     "Verdict",
@@ -73,6 +89,7 @@ __all__ = [
     "epochs_to_threshold",
     "estimate",
     "fan",
+    "fastest_stock",
     "gather",
     "in_percent",
     "in_words",
@@ -86,6 +103,7 @@ __all__ = [
     "plane_of",
     "quantile",
     "ratio",
+    "ratios_to_stock",
     "record_to_toml",
     "rest_of_full_run",
     "seed_counts",

@@ -20,6 +20,7 @@ from egalitarian.lab.tuning import (
     TunedRow,
     about,
     all_results,
+    compared,
     deadline_after,
     estimate,
     file_suffix,
@@ -28,6 +29,7 @@ from egalitarian.lab.tuning import (
     rank_forms,
     read_results,
     rows,
+    unit_of,
     writable,
 )
 
@@ -83,12 +85,34 @@ def finish(console: Console, out: Path, results: Results, order: Sequence[str]) 
         write_atomically(page, markdown(every))
     for text in messages:
         console.print(f"[yellow]{escape(text)}[/yellow]")
-    _print_tuned(console, found, results.kept, (results.path, page))
+    _print_tuned(console, found, results.kept, (results.path, page, *_draw(page, every)))
     _print_waiting(console, results, every)
     if results.reused:
         nothing = results.finished and not results.seconds
         rest = " Nothing was left to train; name another --out to repeat the search." if nothing else ""
         console.print(f"{results.reused} points were in the file already.{rest}")
+
+
+def _draw(page: Path, every: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """The pictures of every experiment with fresh seeds, and one of all if there are several. Returns those in PNG."""
+    families = {name: compared(results, name) for results in every for name in results["titles"]}
+    known = {name: methods for name, methods in families.items() if methods}
+    if not known:
+        return []
+    from egalitarian.lab.report.figures import draw_costs, draw_ratios, save, slim  # here: matplotlib is slow to import
+
+    pictures = {
+        name: draw_costs(results["titles"][name], known[name], unit_of(results))
+        for results in every
+        for name in results["titles"]
+        if name in known
+    }
+    if len(known) > 1:
+        pictures["all"] = draw_ratios(known)
+    files = [file for name, picture in pictures.items() for file in save(picture, page.with_name(f"{page.stem}-{name}"))]
+    for file in files:
+        slim(file)
+    return [file for file in files if file.suffix == ".png"]
 
 
 def _print_waiting(console: Console, results: Results, every: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ one method in another. Each family has a results file; `rows` and `about` turn i
 from egalitarian.lab.tuning.job import Job, TuneRequest, deadline_after
 from egalitarian.lab.tuning.plan import Family, Forecast, chosen, estimate, load_plan, shrunk
 from egalitarian.lab.tuning.results import Results, file_suffix, locked, read_results, writable
-from egalitarian.lab.tuning.table import TunedRow, about, all_results, headings, rank_forms, rows
+from egalitarian.lab.tuning.table import TunedRow, about, all_results, compared, headings, rank_forms, rows, unit_of
 from egalitarian.lab.tuning.trials import OutOfTime
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "about",
     "all_results",
     "chosen",
+    "compared",
     "deadline_after",
     "estimate",
     "file_suffix",
@@ -31,5 +32,6 @@ __all__ = [
     "read_results",
     "rows",
     "shrunk",
+    "unit_of",
     "writable",
 ]

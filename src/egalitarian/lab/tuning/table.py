@@ -6,17 +6,15 @@ Each method is compared with every stock optimizer by its fresh seeds, so that n
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from egalitarian.lab.analysis import NOTHING, times
+from egalitarian.lab.analysis import AHEAD, BEHIND, LEVEL, NOTHING, Compared, FreshCost, Side, times
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.tuning.results import file_suffix, read_results
 
 Entry = Mapping[str, Any]
-AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
 OTHER_HARDWARE = "not on the same hardware"
 FEW_READINGS = 20
 """A median of fewer readings is coarse, which a table says."""
@@ -39,46 +37,6 @@ def all_results(folder: Path, ending: str, order: Sequence[str]) -> tuple[list[d
     ranks = {name: rank for rank, name in enumerate(order)}
     own = [each for each in found if file_suffix(each) == ending and each["methods"]]
     return sorted(own, key=lambda each: ranks.get(each["family"], len(ranks))), messages
-
-
-class FreshCost(NamedTuple):
-    """What the fresh seeds of a method needed, one number each; less is better. A failed seed has infinity."""
-
-    seeds: tuple[float, ...]
-    bound: float
-    """What a failed seed was given."""
-    hardware: str = ""
-    """Where they were measured, if that matters."""
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seeds)
-
-    @property
-    def failed(self) -> int:
-        return sum(map(math.isinf, self.seeds))
-
-    def against(self, baseline: FreshCost) -> str:
-        """Ahead or behind if no seed of the one is as good as any of the other; else level."""
-        if max(self.seeds) < min(baseline.seeds):
-            return AHEAD
-        return BEHIND if min(self.seeds) > max(baseline.seeds) else LEVEL
-
-    def pairs_won(self, baseline: FreshCost) -> float:
-        """The share of pairs of seeds in which this one needs less; a tie counts half."""
-        won = [(one < other) + (one == other) / 2 for one in self.seeds for other in baseline.seeds]
-        return statistics.fmean(won)
-
-    def text(self, form: str = ".3g") -> str:
-        """Median and range: `6.3 (6–7.1)`; `> 1500` if all seeds failed."""
-        if self.failed == len(self.seeds):
-            return self._text(self.median, form)
-        low, high = self._text(min(self.seeds), form), self._text(max(self.seeds), form)
-        between = " to " if self.failed else "–"
-        return f"{self._text(self.median, form)} ({low}{between}{high})"
-
-    def _text(self, value: float, form: str) -> str:
-        return f"> {self.bound:{form}}" if math.isinf(value) else f"{value:{form}}"
 
 
 def epochs_of(entry: Entry, name: str) -> FreshCost:
@@ -107,6 +65,26 @@ def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> FreshCost
     both = list(zip(seconds["seeds"], failed, strict=True))
     needed = tuple(math.inf if fails else each for each, fails in both)
     return FreshCost(needed, max(seconds["seeds"]), seconds["hardware"])
+
+
+def compared(results: Mapping[str, Any], name: str) -> list[Compared]:
+    """The methods of a family whose fresh seeds are complete, with what they needed."""
+    methods = {method: entry for method, entry in results["methods"].items() if entry["complete"]}
+    return [
+        Compared(method, " ".join(entry["title"].split()), _side(results, method), cost_of(results, entry, name))
+        for method, entry in methods.items()
+    ]
+
+
+def _side(results: Mapping[str, Any], method: str) -> Side:
+    if method == results["ours"]:
+        return "ours"
+    return "stock" if method in results["stock"] else "form" if method in results["forms"] else "rival"
+
+
+def unit_of(results: Mapping[str, Any]) -> str:
+    """What is counted."""
+    return "epochs" if results["score"] == "epochs" else "mean training error, %"
 
 
 Measure = Callable[[Mapping[str, Any], Entry, str], FreshCost | None]
@@ -157,8 +135,7 @@ COLUMNS = {
 
 def headings(results: Mapping[str, Any]) -> list[str]:
     """Of the columns of a family's table."""
-    fresh = "epochs" if results["score"] == "epochs" else "mean training error, %"
-    return list({**COLUMNS, "fresh": fresh}.values())
+    return list({**COLUMNS, "fresh": unit_of(results)}.values())
 
 
 def rows(results: Mapping[str, Any], name: str) -> list[TunedRow]:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from egalitarian.lab.analysis import Gathered
 from egalitarian.lab.config import Experiment
 from egalitarian.lab.report.figures import curves, spectra, weights
+from egalitarian.lab.report.figures.costs import draw_costs, draw_ratios
 from egalitarian.lab.report.figures.style import CYCLE, OKABE_ITO, WIDTH, literal, look, mark, save, slim, styled
 
 Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
@@ -27,6 +28,8 @@ __all__ = [
     "FIGURES",
     "OKABE_ITO",
     "WIDTH",
+    "draw_costs",
+    "draw_ratios",
     "literal",
     "look",
     "mark",

@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> object:
     if new := _renamed(name):
         raise AttributeError(f"a transform must have its new name, got {name!r}; it is now called {new!r}")

@@ -571,3 +571,52 @@ def test_filters_alone_do_not_warn_about_matrices_without_gradients() -> None:
     model[4].bias.grad = torch.ones(3)
     eg.equalize_(eg.matrices(model), eg.Momentum(0.5))  # warnings are errors here
     assert torch.equal(model[4].bias.grad, torch.full((3,), 0.5))
+
+
+@pytest.mark.parametrize("points", [2, 8])
+@pytest.mark.parametrize("transform", [None, eg.Polar(compute=torch.bfloat16)])
+def test_the_rounding_noise_of_autocast_does_not_come_out_at_full_strength(transform: Any, points: int) -> None:
+    """A gradient of few points has few directions; bfloat16 adds noise along all others."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eg.attach(optimizer, model) if transform is None else eg.attach(optimizer, model, transform)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.cross_entropy(model(torch.randn(points, 64)), torch.arange(points))
+    loss.backward()
+    optimizer.step()
+    values = torch.linalg.svdvals(model[2].weight.grad.double())
+    assert values[points - 1] >= 0.65
+    assert values[points] <= (0.2 if transform is None else 1e-6)
+
+
+# -- found by an attack without mercy --------------------------------------------------------------------------------
+
+
+def test_names_that_collide_without_their_wrapper_have_separate_memories() -> None:
+    """`torch.compile` puts `_orig_mod` into names; a module may have that name by itself."""
+    weights = nn.ModuleDict({"_orig_mod": nn.ModuleDict({"x": nn.Linear(6, 6)}), "x": nn.Linear(6, 6)})
+    optimizer = torch.optim.SGD(weights.parameters(), lr=1.0)
+    egd = eg.attach(optimizer, eg.matrices(weights, include="*"), eg.Momentum(0.5))
+    first, second = weights["_orig_mod"]["x"].weight, weights["x"].weight
+    for value in (2.0, 4.0):
+        first.grad, second.grad = torch.full((6, 6), value), torch.full((6, 6), -value)
+        optimizer.step()
+    assert torch.equal(second.grad, -first.grad)
+    assert len(egd.state_dict()["tensors"]) == 4
+
+
+def test_a_first_positional_argument_that_is_no_closure_does_not_switch_egd_off() -> None:
+    class Verbose(torch.optim.SGD):
+        def step(self, verbose: Any = False) -> None:  # type: ignore[override]
+            super().step()
+
+    model = network()
+    optimizer = Verbose(model.parameters(), lr=0.1)
+    eg.attach(optimizer, model)
+    for verbose in (True, False, 3, "yes", loss_of(model)):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step(verbose)
+        values = torch.linalg.svdvals(model[0].weight.grad)
+        torch.testing.assert_close(values, torch.ones_like(values))

@@ -72,8 +72,9 @@ def test_doors_agree_with_decay_before() -> None:
 def test_maximizing_with_decay_before_equals_minimizing() -> None:
     """Maximising -L with decay equals minimising L with decay."""
     down, up = network(), network()
-    train(down, eg.EGD(down.parameters(), lr=0.1, decay_before=0.5), 3)
-    maximizer = eg.EGD(up.parameters(), lr=0.1, decay_before=0.5, maximize=True)
+    every = [[{"params": model.parameters(), "equalize": True}] for model in (down, up)]
+    train(down, eg.EGD(every[0], lr=0.1, decay_before=0.5), 3)
+    maximizer = eg.EGD(every[1], lr=0.1, decay_before=0.5, maximize=True)
     hooked_model = network()
     hooked = torch.optim.SGD(hooked_model.parameters(), lr=0.1, maximize=True)
     eg.attach(hooked, eg.matrices(hooked_model, include="*"), decay_before=0.5)

@@ -112,7 +112,7 @@ def test_optimizers_and_models_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="differentiable=True"):
         eg.attach(torch.optim.SGD(model.parameters(), lr=0.1, differentiable=True), model)
     with pytest.raises(ValueError, match="got EGD"):
-        eg.attach(eg.EGD(model.parameters(), lr=0.1), model)
+        eg.attach(eg.EGD(eg.matrices(model), lr=0.1), model)
     with pytest.raises(TypeError, match=r"optimizer must be a torch\.optim\.Optimizer, got Sequential"):
         eg.attach(model, model)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="model_or_plan must be a Module or a Plan, got list"):

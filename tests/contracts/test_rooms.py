@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -85,8 +87,12 @@ def test_only_apply_writes_gradients(file: Path) -> None:
         assert not any(isinstance(target, ast.Attribute) and target.attr == "grad" for target in targets)
 
 
-TORCH = {"torch.nn": {"select", "optimizers"}, "torch.optim": {"optimizers"}, "torch.distributed": {"distributed"}}
-"""Who may import these parts of torch: kernels see tensors only, and only optimizers know optimizers."""
+TORCH = {
+    "torch.nn": {"select", "optimizers", "integrations"},
+    "torch.optim": {"optimizers", "integrations"},
+    "torch.distributed": {"distributed"},
+}
+"""Who may import these parts of torch: kernels see tensors only; optimizers and trainers know optimizers."""
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if LAB not in file.parents], ids=label)
@@ -107,9 +113,32 @@ def outside(file: Path) -> set[str]:
     return {name.split(".")[0] for name in imports(file)} - set(sys.stdlib_module_names) - {"egalitarian"}
 
 
+TRAINERS = {
+    "integrations/lightning.py": {"lightning", "pytorch_lightning"},
+    "integrations/huggingface.py": {"transformers"},
+    "integrations/accelerate.py": {"accelerate"},
+}
+"""Files that are imported by their own name, and the package that each is for."""
+
+
 @pytest.mark.parametrize("file", [file for file in FILES if LAB not in file.parents], ids=label)
 def test_the_library_needs_only_torch(file: Path) -> None:
-    assert outside(file) <= ({"torch", "triton"} if file.stem in TRITON else {"torch"})
+    assert outside(file) <= {"torch"} | ({"triton"} if file.stem in TRITON else TRAINERS.get(label(file), set()))
+
+
+def test_each_extra_installs_what_its_trainer_needs() -> None:
+    project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for file, packages in TRAINERS.items():
+        (extra,) = re.findall(r"pip install 'egalitarian\[(\w+)\]'", (PACKAGE / file).read_text(encoding="utf-8"))
+        assert packages & {re.split(r"\W", needed)[0] for needed in project["optional-dependencies"][extra]}
+
+
+def test_nothing_imports_a_trainer() -> None:
+    """Neither a door nor the lab: what imports it needs its package."""
+    named = {f"egalitarian.{file.removesuffix('.py').replace('/', '.')}" for file in TRAINERS}
+    named.add("egalitarian.integrations.tensorboard")
+    importers = {label(file) for file in FILES if imports(file) & named}
+    assert importers <= {"integrations/lightning.py", "integrations/huggingface.py"}  # SpectrumWriter, for its type
 
 
 @pytest.mark.parametrize("file", sorted((LAB / "theory").rglob("*.py")), ids=label)
@@ -162,7 +191,7 @@ def test_no_small_file_has_a_single_importer() -> None:
 
 
 def test_the_house_has_few_files() -> None:
-    """It was rebuilt with 130. Precision tiers, CUDA graphs, autocast, `bench train` and evidence have added a few."""
-    assert len(FILES) <= 142
+    """It was rebuilt with 130. Tiers, CUDA graphs, autocast, `bench train`, evidence and trainers have added some."""
+    assert len(FILES) <= 160
     assert len(list((LAB / "report").rglob("*.py"))) <= 26
     assert len(list((LAB / "tuning").rglob("*.py"))) <= 8

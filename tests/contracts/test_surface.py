@@ -17,11 +17,11 @@ SIGNATURES = {
     "polar_lowrank": "(G, rank, *, iterations=2, oversample=0, seed=0, rtol=None, share=None, sketch=None)",
     "normalize": "(G, *, floor=0.01)",
     "spectrum": "(G)",
-    "matrices": "(model, *, include=None, exclude=(), head='last', split=None, stack=None)",
+    "matrices": "(model, *, include=None, exclude=(), head='auto', split=None, stack=None, example=None)",
     "equalize_": "(plan, transform=Polar(), *, state=None)",
     "attach": (
         "(optimizer, model_or_plan, transform=Polar(precision='auto'), *, decay_before=0.0, until=None, "
-        "on_nonfinite='keep', spectrum_every=0, capture=True)"
+        "on_nonfinite='keep', spectrum_every=0, capture=True, save_with_optimizer=True)"
     ),
     "EGD": (
         "(params_or_plan, lr, *, momentum=0.0, nesterov=False, weight_decay=0.0, decay_before=0.0, "
@@ -52,6 +52,7 @@ def bare(name: str) -> str:
 
 def test_public_names_are_those_listed() -> None:
     assert set(eg.__all__) == set(SIGNATURES) | RETURNED
+    assert dir(eg) == sorted(eg.__all__)
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

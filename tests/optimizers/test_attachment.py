@@ -352,16 +352,35 @@ def test_a_removed_attachment_leaves_the_bare_optimizer() -> None:
     egd = eg.attach(optimizer, model)
     egd.off()
     assert egd.active is False
-    assert "active=False" in repr(egd)
     egd.on()
     assert egd.active is True
-    assert "active=True" in repr(egd)
     egd.remove()
     egd.remove()
     train(model, optimizer, 2)
     train(bare_model, bare, 2)
     assert same(model, bare_model)
     eg.attach(optimizer, model)
+
+
+def test_the_repr_says_whether_egd_is_on_its_steps_and_its_share() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    egd = eg.attach(optimizer, model)
+    train(model, optimizer, 2)
+    share = 100 * (48 + 40) / sum(parameter.numel() for parameter in model.parameters())
+    tail = f"step=2, {share:.1f} % of the entries taken)"
+    assert repr(egd) == f"Attachment(Polar(precision='auto') on SGD, active=True, {tail}"
+    egd.off()
+    assert repr(egd) == f"Attachment(Polar(precision='auto') on SGD, active=False, {tail}"
+    egd.remove()
+    assert repr(egd) == f"Attachment(Polar(precision='auto') removed from SGD, active=False, {tail}"
+
+
+def test_the_repr_of_a_stack_counts_the_elements_that_are_on() -> None:
+    weights = {"w": nn.Parameter(torch.zeros(5, 3, 2))}
+    egd = eg.attach(torch.optim.SGD(weights.values(), lr=0.1), eg.matrices(weights, include="w", stack=True))
+    egd.off([True, False, True, False, False])
+    assert "active=3 of 5, step=0, 100.0 % of the entries taken" in repr(egd)
 
 
 def test_a_with_block_removes_the_attachment_even_after_an_error() -> None:

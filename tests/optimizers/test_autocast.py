@@ -334,7 +334,7 @@ def test_a_copy_of_egd_keeps_what_was_learnt(autocast: bool | None) -> None:
 def test_egd_from_bare_parameters_is_exact_under_autocast() -> None:
     """It knows no modules. Pass a plan."""
     model = network()
-    optimizer = eg.EGD(model.parameters(), lr=1.0)
+    optimizer = eg.EGD([{"params": model.parameters(), "equalize": True}], lr=1.0)
     forward(model, autocast=True).backward()
     before = parameters(model)
     optimizer.step()

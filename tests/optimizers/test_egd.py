@@ -48,6 +48,60 @@ def test_a_group_with_equalize_false_takes_plain_steps() -> None:
     assert torch.equal(other.detach(), torch.full((3, 2), -0.5))
 
 
+BARE = r"cannot tell an embedding or a head .*; pass egalitarian\.matrices\(model\), or set equalize in each param group"
+
+
+def test_matrices_without_a_plan_warn_once() -> None:
+    model = network()
+    with pytest.warns(UserWarning, match=BARE) as caught:
+        optimizer = eg.EGD(model.parameters(), lr=0.1)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2, 2))]})
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_a_second_matrix_without_a_plan_that_is_added_later_warns() -> None:
+    optimizer = eg.EGD(eg.matrices(network()), lr=0.1)
+    optimizer.add_param_group({"params": [("one", nn.Parameter(torch.zeros(2, 2)))]})
+    with pytest.warns(UserWarning, match=BARE) as caught:
+        optimizer.add_param_group({"params": [("other", nn.Parameter(torch.zeros(2, 2)))]})
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda model: eg.matrices(model),
+        lambda model: eg.matrices(model).groups(),
+        lambda model: [{**group, "lr": 0.2} for group in eg.matrices(model).groups()],
+        lambda model: [{"params": model.parameters(), "equalize": True}],
+        lambda model: [
+            {"params": model[:4].parameters(), "equalize": True},
+            {"params": model[4].parameters(), "equalize": False},
+        ],
+        lambda model: [("weight", model[0].weight), ("bias", model[0].bias)],
+        lambda model: [parameter for parameter in model.parameters() if parameter.ndim < 2],
+    ],
+)
+def test_parameters_that_say_what_is_meant_do_not_warn(given: Any) -> None:
+    eg.EGD(given(network()), lr=0.1)
+
+
+def test_filters_alone_need_no_plan() -> None:
+    eg.EGD(network().parameters(), lr=0.1, transform=eg.Momentum())
+
+
+def test_the_repr_ends_with_the_share_that_is_equalised() -> None:
+    model = network()
+    optimizer = eg.EGD(eg.matrices(model), lr=0.1)
+    train(model, optimizer, 2)
+    lines = repr(optimizer).splitlines()
+    share = 100 * (48 + 40) / sum(parameter.numel() for parameter in model.parameters())
+    assert lines[0] == "EGD ("
+    assert "    egd_steps: 2" in lines
+    assert lines[-2:] == [f"Equalised: {share:.1f} % of the entries", ")"]
+
+
 def test_a_grad_scaler_sets_the_cut_off_of_float16() -> None:
     """Under a scaler the cut-off is that of float16: a direction at 3e-4 of the largest becomes zero."""
     updates = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -147,6 +149,105 @@ def test_a_wrapped_optimizer_is_unwrapped() -> None:
     before = parameters(model)
     train(model, optimizer, 1)
     assert_equalised(hidden_updates(model, before))
+
+
+class SAM(torch.optim.Optimizer):
+    """As in pytorch_optimizer and in the implementation that most copy: two steps around a second gradient."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+        self.base_optimizer = torch.optim.SGD(self.param_groups, lr=lr)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @torch.no_grad()
+    def first_step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["old"] = parameter.clone()
+            parameter.add_(parameter.grad, alpha=0.05)
+
+    @torch.no_grad()
+    def second_step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.copy_(self.state[parameter].pop("old"))
+        self.base_optimizer.step()
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.first_step()
+        with torch.enable_grad():
+            closure()
+        self.second_step()
+
+
+@pytest.mark.parametrize("by_closure", [True, False])
+def test_sam_is_equalised_however_it_is_stepped(by_closure: bool) -> None:
+    """Its base optimizer makes the update, at the gradient of the perturbed weights."""
+    model = network()
+    optimizer = SAM(model.parameters(), lr=1.0)
+    egd = eg.attach(optimizer, model)
+    for step in range(3):
+        before = parameters(model)
+
+        def closure(step: int = step) -> None:
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+
+        closure()
+        if by_closure:
+            optimizer.step(closure)
+        else:
+            optimizer.first_step()
+            closure()
+            optimizer.second_step()
+        assert_equalised(hidden_updates(model, before))
+    assert egd.state_dict()["step"] == 3
+    assert optimizer.state_dict()["egalitarian"]["step"] == 3
+    for second in (optimizer, optimizer.base_optimizer):
+        with pytest.raises(ValueError, match="at most one attachment"):
+            eg.attach(second, model)
+    egd.remove()
+    assert not optimizer.base_optimizer._optimizer_step_pre_hooks
+
+
+def test_an_optimizer_that_updates_during_backward_is_refused() -> None:
+    class Lomo(torch.optim.SGD):
+        def fused_backward(self, loss: torch.Tensor, lr: float) -> None: ...
+
+    model = network()
+    with pytest.raises(
+        TypeError, match=r"must update in step\(\), got Lomo, which updates during backward; use SGD or AdamW"
+    ):
+        eg.attach(Lomo(model.parameters(), lr=0.1), model)
+
+
+def test_the_doubts_of_a_plan_are_said_once() -> None:
+    model = network()
+    plan = dataclasses.replace(eg.matrices(model), doubts=("'4.weight' may be the head; pass head=...", "a second"))
+    with pytest.warns(UserWarning, match=r"'4\.weight' may be the head; pass head=\.\.\.; a second") as caught:
+        eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), plan)
+    assert caught[0].filename == __file__
+    eg.attach(torch.optim.AdamW(model.parameters()), plan)
+    eg.EGD(plan, lr=0.1)
+    other = dataclasses.replace(plan)
+    with pytest.warns(UserWarning, match="may be the head") as caught:
+        eg.EGD(other.groups(), lr=0.1)
+    assert caught[0].filename == __file__
+    eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), dataclasses.replace(plan), eg.Momentum())  # takes all alike
+
+
+def test_matrices_that_the_model_has_replaced_warn_at_the_first_step() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eg.attach(optimizer, model)
+    for index in (0, 2):
+        model[index].weight = nn.Parameter(model[index].weight.detach().clone())
+    loss_of(model).backward()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer.step()
+        optimizer.step()
+    messages = [str(each.message) for each in caught if "no longer has" in str(each.message)]
+    assert len(messages) == 1
+    assert messages[0].startswith("the model no longer has '0.weight', '2.weight' that the optimizer holds: the model was")
 
 
 def test_a_step_inside_a_step_of_the_same_class_is_a_step_of_its_own() -> None:

@@ -150,7 +150,7 @@ def test_plain_sgd_checkpoints_load_into_egd() -> None:
     model, bare_model = network(), network()
     bare = torch.optim.SGD(bare_model.parameters(), lr=0.25, momentum=0.9)
     train(bare_model, bare, 2)
-    optimizer = eg.EGD(model.parameters(), lr=0.1, momentum=0.9, decay_before=0.01)
+    optimizer = eg.EGD(eg.matrices(model), lr=0.1, momentum=0.9, decay_before=0.01)
     optimizer.load_state_dict(bare.state_dict())
     assert optimizer.param_groups[0]["lr"] == 0.25
     assert optimizer.param_groups[0]["decay_before"] == 0.01

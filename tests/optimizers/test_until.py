@@ -99,6 +99,36 @@ def test_a_percentage_against_a_fraction_warns() -> None:
     egd.observe(1.0)
 
 
+@pytest.mark.parametrize("metrics", [[0.4], [0.0, 0.0, 0.4], [1.0], [torch.tensor(0.4)]])
+def test_a_fraction_against_a_percentage_warns(metrics: list[Any]) -> None:
+    """At the first metric that is not 0, which says nothing."""
+    egd = eg.attach(torch.optim.SGD((model := network()).parameters(), lr=0.1), model, until=eg.Until(95))
+    for metric in metrics[:-1]:
+        egd.observe(metric)
+    with pytest.warns(
+        UserWarning, match=r"is between 0 and 1, but Until's threshold is 95: .*a fraction, .*the same scale"
+    ):
+        egd.observe(metrics[-1])
+    egd.observe(0.5)  # once
+
+
+@pytest.mark.parametrize(
+    ("until", "metrics"),
+    [
+        (eg.Until(95), [12.0, 0.5]),
+        (eg.Until(95), [-3.0, 0.5]),
+        (eg.Until(475), [0.5, 1.0]),
+        (eg.Until(1.2), [0.5]),
+        (eg.Until(95, mode="min"), [0.5]),
+    ],
+    ids=["first above 1", "first below 0", "a return", "hardly above 1", "a loss"],
+)
+def test_metrics_that_need_not_be_fractions_do_not_warn(until: eg.Until, metrics: list[float]) -> None:
+    egd = eg.attach(torch.optim.SGD((model := network()).parameters(), lr=0.1), model, until=until)
+    for metric in metrics:
+        egd.observe(metric)
+
+
 @pytest.mark.filterwarnings("error")
 def test_large_metrics_do_not_warn_where_the_threshold_is_no_fraction() -> None:
     for until, metric in ((eg.Until(95), 96.0), (eg.Until(0.1, mode="min"), 3.0), (eg.Until(-1.0), 2.0)):

@@ -6,45 +6,43 @@ GradScaler gets scaled gradients. Copying the optimizer drops the hook. This fil
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from egalitarian.apply import PassSettings, State, gradient_dtype, loaded_memory
-from egalitarian.checks import check_bool, check_integer, check_mapping, check_number
+from egalitarian.apply import PassSettings, State
+from egalitarian.checks import check_bool, check_integer, check_number
 from egalitarian.kernels import Spectrum, spectrum
 from egalitarian.optimizers.autocast import Autocast
+from egalitarian.optimizers.bypass import Call, Closures, ClosureThenEGD, UnseenUpdates, capturing
+from egalitarian.optimizers.checkpoint import Carrier, Loaded, checked, tiers_of, warn_of_other_tiers
 from egalitarian.optimizers.egd import EGD
-from egalitarian.optimizers.engine import Engine, Group
+from egalitarian.optimizers.engine import Engine, share_text
 from egalitarian.optimizers.host import (
     Caller,
     caller_of_step,
     planned,
     reduce_with_warning,
-    refuse_differentiable,
+    refuse_host,
+    stepping,
     unwrapped,
-    warn_of_misspelt,
+    warn_of_replaced,
 )
+from egalitarian.optimizers.members import Members
 from egalitarian.optimizers.until import Switch, Until
-from egalitarian.select import Entry, Plan, annotate
-from egalitarian.transforms import (
-    MatrixTransform,
-    Polar,
-    Site,
-    Transform,
-    as_chain,
-    asks_for_autocast,
-    is_of_chain,
-    uses_matrices,
-)
+from egalitarian.select import Plan, annotate
+from egalitarian.transforms import Polar, Transform, as_chain, asks_for_autocast
 
 OnNonfinite = Literal["keep", "raise"]
+
+_STEPPED: WeakSet[Optimizer] = WeakSet()
+"""Optimizers that have made steps with an attachment: one that is attached next follows it on purpose."""
 
 
 def attach(
@@ -57,6 +55,7 @@ def attach(
     on_nonfinite: OnNonfinite = "keep",
     spectrum_every: int = 0,
     capture: bool = True,
+    save_with_optimizer: bool = True,
 ) -> Attachment:
     """Adds EGD to a `torch.optim` optimizer: each `optimizer.step()` first transforms the gradients.
 
@@ -76,6 +75,8 @@ def attach(
         spectrum_every: store the singular values of every matrix at steps 0, n, 2n and so on; 0 stores none.
         capture: on a GPU, replay the transforms from a CUDA graph after the first steps. Results are the same, and small
             matrices several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
+        save_with_optimizer: `optimizer.state_dict()` includes EGD's state under the key `"egalitarian"`, and
+            `optimizer.load_state_dict` restores it: see `docs/checkpoints.md`. With False, save `egd.state_dict()` as well.
 
     Returns:
         An `Attachment`, to switch EGD, measure it, save it or remove it.
@@ -93,7 +94,9 @@ def attach(
     """
     optimizer = unwrapped(optimizer)
     chain = as_chain(transform)
-    _refuse_host(optimizer)
+    if isinstance(optimizer, EGD):
+        raise ValueError("optimizer must be a plain one, got EGD, which equalises by itself; pass the transform to EGD")
+    refuse_host(optimizer)
     check_number("decay_before", decay_before, "0 adds no decay")
     if on_nonfinite not in get_args(OnNonfinite):
         raise ValueError(f"on_nonfinite must be 'keep' or 'raise', got {on_nonfinite!r}; 'keep' never synchronises")
@@ -101,22 +104,11 @@ def attach(
     if until is not None and not isinstance(until, Until):
         raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
     check_bool("capture", capture)
+    check_bool("save_with_optimizer", save_with_optimizer)
     plan = planned(optimizer, model_or_plan, chain, until)
-    return Attachment(optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every, capture)
-
-
-def _refuse_host(optimizer: Optimizer) -> None:
-    """Raises for an optimizer that EGD cannot be attached to."""
-    if isinstance(optimizer, EGD):
-        raise ValueError("optimizer must be a plain one, got EGD, which equalises by itself; pass the transform to EGD")
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise TypeError("optimizer must take dense gradients, got SparseAdam; use Adam for the matrices")
-    refuse_differentiable(optimizer.param_groups)
-    if hasattr(optimizer, "_egalitarian"):
-        raise ValueError(
-            "optimizer must have at most one attachment, got a second; call .remove() on the first, or pass the transforms "
-            "as one sequence"
-        )
+    return Attachment(
+        optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every, capture, save_with_optimizer
+    )
 
 
 class Attachment:
@@ -129,7 +121,7 @@ class Attachment:
     >>> with attach(optimizer, model) as egd:
     ...     egd.off()
     ...     egd
-    Attachment(Polar(precision='auto') on SGD, active=False, Plan(1 taken, 3 left))
+    Attachment(Polar(precision='auto') on SGD, active=False, step=0, 46.2 % of the entries taken)
     """
 
     def __init__(
@@ -142,6 +134,7 @@ class Attachment:
         on_nonfinite: OnNonfinite,
         spectrum_every: int,
         capture: bool,
+        save_with_optimizer: bool,
     ) -> None:
         self.optimizer = optimizer
         self._plan = plan
@@ -152,16 +145,24 @@ class Attachment:
         self._spectra: dict[str, dict[int, Spectrum]] = {}
         self._switch = Switch(until, plan.stack, plan.device)
         self._compute: torch.dtype | None = None
-        self._known = {entry.parameter: entry for entry in plan.entries}
-        self._held: dict[Tensor, Entry] = {}
-        self._removed = False
+        self._members = Members(optimizer, plan, chain, decay_before)
+        self._removed = self._begun = False
+        self._decided = optimizer in _STEPPED  # whether EGD is on or off on purpose
         names = {entry.parameter: entry.name for entry in plan.entries}
-        self._engine = Engine(chain, plan.stack, names, self._describe, self._check, capture)
+        self._engine = Engine(chain, plan.stack, names, self._members.describe, self._members.check, capture)
         self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
         self._autocast = Autocast(plan.modules if asks_for_autocast(chain) else ())  # after all that may raise
-        self._handle = optimizer.register_step_pre_hook(self._before_step)
-        optimizer._egalitarian = self  # type: ignore[attr-defined]
+        host, held = type(optimizer).__name__, self._engine.entries(optimizer.param_groups)
+        self._closures = Closures(host, next((entry.parameter for entry in held if entry.taken), None))
+        self._unseen = UnseenUpdates(host, held)
+        self._carrier = Carrier(optimizer, save_with_optimizer, self.state_dict, self._checked, self._restore)
+        self._stepping = stepping(optimizer)
+        self._handles = [
+            self._stepping.register_step_pre_hook(self._before_step),
+            self._stepping.register_step_post_hook(self._after_step),
+        ]
+        self._stepping._egalitarian = optimizer._egalitarian = self  # type: ignore[attr-defined]
         optimizer.__reduce_ex__ = partial(reduce_with_warning, optimizer)  # type: ignore[method-assign]
 
     @property
@@ -186,17 +187,7 @@ class Attachment:
 
     def _tiers(self, half: bool | None = None) -> dict[str, str]:
         """The precision of every matrix, by name; `half` in place of what was learnt."""
-        half = bool(self._autocast.half) if half is None else half
-        tiers: dict[str, str] = {}
-        for entry in self._plan.taken:
-            parameter = entry.parameter
-            site = Site("", 0, self._compute or gradient_dtype(parameter), half)
-            for link in self._chain:
-                if isinstance(link, MatrixTransform):
-                    for target in entry.targets:
-                        if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
-                            tiers[target.name] = tier
-        return tiers
+        return tiers_of(self._plan, self._chain, self._compute, bool(self._autocast.half) if half is None else half)
 
     # -- switching ----------------------------------------------------------------------------------------------------
 
@@ -219,10 +210,12 @@ class Attachment:
         if self._removed:
             raise RuntimeError("the attachment must be on its optimizer to be switched on, got a removed one; attach again")
         self._switch.turn(True, mask)
+        self._decided = True
 
     def off(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches EGD off: as a whole, or for the stack elements where `mask` is True. `decay_before` stays on."""
         self._switch.turn(False, mask)
+        self._decided = True
 
     def observe(self, metric: float | Tensor | Sequence[float]) -> bool | Tensor:
         """Passes a new metric to `until`, which may switch EGD off or on.
@@ -247,14 +240,20 @@ class Attachment:
 
     def remove(self) -> None:
         """Removes EGD and leaves the optimizer as it was before. A second call does nothing."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+        self._carrier.remove()
+        self._unseen.remove()
         self._autocast.remove()
         if not self._removed:
             self._state = State(self._state.step, self._memories())
+        if self._state.step:
+            _STEPPED.add(self.optimizer)
         self._engine.captures.release()
         self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
+            vars(self._stepping).pop("_egalitarian", None)
 
     def __enter__(self) -> Self:
         return self
@@ -266,8 +265,13 @@ class Attachment:
         raise TypeError("an attachment cannot be copied or pickled; save state_dict(), attach again and load it")
 
     def __repr__(self) -> str:
-        where = f"removed from {type(self.optimizer).__name__}" if self._removed else f"on {type(self.optimizer).__name__}"
-        return f"Attachment({', '.join(map(repr, self._chain))} {where}, active={self.active}, {self._plan!r})"
+        where = f"{'removed from' if self._removed else 'on'} {type(self.optimizer).__name__}"
+        active = self.active
+        on = f"{int(active.sum())} of {len(active)}" if isinstance(active, Tensor) else active
+        return (
+            f"Attachment({', '.join(map(repr, self._chain))} {where}, active={on}, step={self._state.step}, "
+            f"{share_text(self._plan.entries)} taken)"
+        )
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -290,9 +294,9 @@ class Attachment:
     # -- saving -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs, as plain values and tensors.
+        """Everything that a resumed run needs, as plain values and tensors. `optimizer.state_dict()` has a copy.
 
-        Save it in the checkpoint: the optimizer's own state_dict does not contain it.
+        Where that is not saved whole, as by `torch.distributed.checkpoint`, save this next to it.
         """
         return {
             "transform": repr(self._chain),
@@ -311,23 +315,15 @@ class Attachment:
         Raises:
             ValueError: the state is from another transform, or from other parameters.
         """
-        check_mapping("state_dict", state_dict, "load what state_dict() returned")
-        missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
-        if missing:
-            raise ValueError(
-                f"state_dict must come from an attachment, got one without {missing}; load what state_dict() returned"
-            )
-        if not is_of_chain(state_dict["transform"], self._chain):
-            raise ValueError(
-                f"state_dict must be from the same transform {self._chain!r}, got {state_dict['transform']}; "
-                f"attach with that transform"
-            )
-        check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
-        check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
-        tensors = loaded_memory(self._memories(), state_dict.get("tensors", {}))
-        self._switch.load_state_dict(state_dict)
-        self._state = State(state_dict["step"], tensors)
-        self._saved_tiers = dict(state_dict.get("tiers", {}))
+        self._restore(self._checked(state_dict))
+        self._decided = True
+
+    def _checked(self, state_dict: Mapping[str, Any]) -> Loaded:
+        return checked(state_dict, self._chain, self._memories, self._switch)
+
+    def _restore(self, loaded: Loaded) -> None:
+        self._state, setting, self._saved_tiers = loaded
+        self._switch.restore(setting)
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)
@@ -335,32 +331,31 @@ class Attachment:
     # -- the step -----------------------------------------------------------------------------------------------------
 
     @torch._disable_dynamo  # type: ignore[attr-defined]
-    def _before_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         caller = caller_of_step(optimizer)
         if caller.nested:
             return None
-        index = 1 if args and args[0] is optimizer else 0
-        closure = kwargs.get("closure", args[index] if len(args) > index else None)
-        if closure is None:
-            self._transform(caller)
-            return None
-        wrapped = self._after(closure, caller)
-        if "closure" in kwargs:
-            return args, {**kwargs, "closure": wrapped}
-        return (*args[:index], wrapped, *args[index + 1 :]), kwargs
+        if not self._begun and caller.name != "checkpoint":
+            self._begin()
+        transform = partial(self._transform, caller)
+        wrapped = self._closures.wrapped(args, kwargs, transform)
+        if wrapped is None:
+            transform()
+        return wrapped
 
-    def _after(self, closure: Callable[[], Any], caller: Caller) -> Callable[[], Any]:
-        """The closure, followed by the transform: gradients exist only after it has run."""
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        closures = [value for value in (*args, *kwargs.values()) if isinstance(value, ClosureThenEGD)]
+        if closures and not caller_of_step(optimizer).nested:
+            self._closures.judge(closures[0])
 
-        def closure_then_transform() -> Any:
-            with torch.enable_grad():
-                loss = closure()
-            self._transform(caller)
-            return loss
-
-        return closure_then_transform
+    def _begin(self) -> None:
+        """Before the first step, looks for what went wrong before it."""
+        self._begun = True
+        self._unseen.remove()
+        if not (self._state.step or self._decided or capturing()):
+            self._carrier.warn_of_lost_state()
+        warn_of_replaced(self.optimizer, self._plan)
 
     def _transform(self, caller: Caller) -> None:
         found_inf = getattr(self.optimizer, "found_inf", None)
@@ -369,7 +364,9 @@ class Attachment:
         scaling = found_inf is not None or caller.name == "scaler"
         self._compute = torch.float16 if scaling else None
         if self._saved_tiers:
-            self._compare_tiers()
+            saved, self._saved_tiers = self._saved_tiers, {}
+            warn_of_other_tiers(self._tiers(), saved)
+        self._members.report_thawed()
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = PassSettings(
             self._chain,
@@ -382,46 +379,3 @@ class Attachment:
             observe=self._keep_spectrum if measured else None,
         )
         self._state = self._engine.step(self.optimizer.param_groups, settings, self._state)
-
-    def _compare_tiers(self) -> None:
-        """Warns once if a matrix gets another precision than in the run that was saved."""
-        now, saved, self._saved_tiers = self._tiers(), self._saved_tiers, {}
-        changed = [
-            f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]
-        ]
-        if changed:
-            shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-            warnings.warn(
-                f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
-                f"Polar(precision=...) of that name",
-                stacklevel=2,
-            )
-
-    def _describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
-        unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
-        return self._known.get(parameter, unknown)
-
-    def _check(self, entries: Sequence[Entry]) -> None:
-        refuse_differentiable(self.optimizer.param_groups)
-        warn_of_misspelt(self.optimizer, self.optimizer.param_groups)
-        if self._plan.targets and not any(entry.taken for entry in entries):
-            raise RuntimeError(
-                "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
-                "matrices: use DDP or ZeRO stage 0"
-            )
-        self._report_changes({entry.parameter: entry for entry in entries})
-
-    def _report_changes(self, now: dict[Tensor, Entry]) -> None:
-        """Warns when a matrix leaves the optimizer, or one joins that the plan does not know."""
-        gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
-        known = self._held | self._known if self._held else now
-        unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
-        self._held = now
-        for names, what in (
-            (gone, "left the optimizer"),
-            (unknown, "joined the optimizer but not the plan: not equalised"),
-        ):
-            if names and uses_matrices(self._chain):
-                warnings.warn(
-                    f"{', '.join(map(repr, names))} {what}; for a new plan, remove() EGD and attach again", stacklevel=2
-                )

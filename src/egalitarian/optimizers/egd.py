@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from torch import Tensor
 from egalitarian.apply import PassSettings, State, gradient_dtype, initial_memory
 from egalitarian.checks import check_bool, check_number
 from egalitarian.optimizers.autocast import Autocast
-from egalitarian.optimizers.engine import Engine, Group
-from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_misspelt
+from egalitarian.optimizers.checkpoint import KEY
+from egalitarian.optimizers.engine import Engine, Group, share_text
+from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_doubts, warn_of_misspelt
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
-from egalitarian.transforms import Polar, Transform, as_chain, asks_for_autocast, is_of_chain
+from egalitarian.transforms import Polar, Transform, as_chain, asks_for_autocast, is_of_chain, uses_matrices
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks, which EGD's own step runs
 _OURS = "egd."
@@ -30,8 +32,8 @@ class EGD(torch.optim.SGD):
     For a switch-off or stored spectra, use `attach` with SGD.
 
     **Pass a plan.** Given bare parameters, it equalises all with two or more dimensions, as matrices (out, rest).
-    That includes embeddings and output heads. A param group with `equalize=False` takes plain SGD steps.
-    A param group may also set its own `decay_before`.
+    That includes embeddings and output heads, so it warns. A param group with `equalize=False` takes plain SGD steps;
+    one with `equalize=True` says that all its matrices are meant. A param group may also set its own `decay_before`.
 
     Args:
         params_or_plan: a `Plan`, `plan.groups(...)`, or what any torch optimizer takes: parameters, named parameters or
@@ -54,6 +56,9 @@ class EGD(torch.optim.SGD):
     >>> plan = matrices(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)))
     >>> optimizer = EGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
     """
+
+    _bare = 0  # matrices without a plan, in groups that do not set `equalize`
+    _warned = False
 
     def __init__(
         self,
@@ -84,6 +89,8 @@ class EGD(torch.optim.SGD):
         if isinstance(params, Plan):
             plan = params
             params = [(entry.name, entry.parameter) for entry in plan]
+        if uses_matrices(self._chain):
+            warn_of_doubts(plan, stacklevel=3)
         self._active: bool | Tensor = True
         self._planned = {entry.parameter: entry for entry in plan}
         self._decay_before = decay_before
@@ -99,13 +106,15 @@ class EGD(torch.optim.SGD):
         self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
-        self._autocast = Autocast(plan.modules if asks_for_autocast(self._chain) else ())  # last: an error leaves no hook
+        self._autocast = Autocast(plan.modules if asks_for_autocast(self._chain) else ())  # an error leaves no hook
+        self._warn_of_bare(stacklevel=3)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         own: list[Entry] = []
         if isinstance(param_group, dict):
             if isinstance(param_group.get("params"), PlannedParameters):
                 own = list(param_group["params"].plan)
+            explicit = "equalize" in param_group
             param_group = {**self._own_defaults(), **param_group}
             check_bool("equalize", param_group["equalize"])
             _check_settings(param_group)
@@ -113,6 +122,8 @@ class EGD(torch.optim.SGD):
             warn_of_misspelt(self, [param_group], self._own_defaults())
         super().add_param_group(param_group)
         self._planned |= {entry.parameter: entry for entry in own}
+        added = self.param_groups[-1]["params"]
+        bare = 0 if explicit else sum(each.ndim >= 2 and each not in self._planned for each in added)
         if hasattr(self, "_engine"):
             try:
                 self._entries()
@@ -121,6 +132,23 @@ class EGD(torch.optim.SGD):
                 for entry in own:
                     del self._planned[entry.parameter]
                 raise
+        self._bare += bare
+        if hasattr(self, "_engine"):
+            self._warn_of_bare(stacklevel=3)
+
+    def _warn_of_bare(self, stacklevel: int) -> None:
+        """Warns once at the second matrix without a plan: for all that EGD knows, it is an embedding or a head."""
+        if self._bare >= 2 and not self._warned and uses_matrices(self._chain):
+            self._warned = True
+            warnings.warn(
+                "EGD cannot tell an embedding or a head from a hidden layer without a plan, so it equalises every matrix; "
+                "pass egalitarian.matrices(model), or set equalize in each param group",
+                stacklevel=stacklevel,
+            )
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return f"{text[:-1]}Equalised: {share_text(self._entries())}\n)" if hasattr(self, "_engine") else text
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes one step. A `closure`, if given, first computes the gradients; its value is returned."""
@@ -231,6 +259,12 @@ class EGD(torch.optim.SGD):
                     f"state_dict must be from the same transform {self._chain!r}, got {group['egd_transform']}; "
                     f"construct EGD with that transform"
                 )
+        if KEY in state_dict:
+            warnings.warn(
+                "state_dict has the state of an attachment, which EGD does not read: steps and filters start anew; to "
+                "resume, attach to torch.optim.SGD instead",
+                stacklevel=2,
+            )
         super().load_state_dict(state_dict)
         for group in self.param_groups:
             group["egd_transform"] = repr(self._chain)

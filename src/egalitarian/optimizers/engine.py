@@ -146,6 +146,13 @@ class Engine:
                 _warn(f"no gradient in {STEPS_BEFORE_WARNING} steps for {', '.join(absent)}: EGD does not act there")
 
 
+def share_text(entries: Sequence[Entry]) -> str:
+    """How much of the parameters is taken, as text."""
+    size = sum(entry.parameter.numel() for entry in entries)
+    taken = sum(entry.parameter.numel() for entry in entries if entry.taken)
+    return f"{100 * taken / size:.1f} % of the entries" if size else "no entries"
+
+
 def _warn(message: str) -> None:
     warnings.warn(
         f"{message}; check that the plan is for this model, and that its matrices are neither frozen nor unused",

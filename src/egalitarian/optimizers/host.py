@@ -1,4 +1,4 @@
-"""The host optimizer: unwraps it, checks it against the plan, finds the caller of its step, warns about copies."""
+"""The host optimizer: unwraps it, checks it against plan and model, finds the caller of its step, warns about copies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -63,6 +64,27 @@ def _has_hooked_base(optimizer: Optimizer) -> bool:
     return len(hooked) > 1
 
 
+def refuse_host(optimizer: Optimizer) -> None:
+    """Raises for an optimizer that EGD cannot be attached to."""
+    name = type(optimizer).__name__
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise TypeError("optimizer must take dense gradients, got SparseAdam; use Adam for the matrices")
+    if hasattr(optimizer, "fused_backward"):
+        raise TypeError(f"optimizer must update in step(), got {name}, which updates during backward; use SGD or AdamW")
+    refuse_differentiable(optimizer.param_groups)
+    if hasattr(optimizer, "_egalitarian") or hasattr(stepping(optimizer), "_egalitarian"):
+        raise ValueError(
+            "optimizer must have at most one attachment, got a second; call .remove() on the first, or pass the transforms "
+            "as one sequence"
+        )
+
+
+def stepping(optimizer: Optimizer) -> Optimizer:
+    """The optimizer that makes the update. SAM's base optimizer does, whose step is also called by other methods of SAM."""
+    base = getattr(optimizer, "base_optimizer", None)
+    return base if isinstance(base, Optimizer) and base.param_groups is optimizer.param_groups else optimizer
+
+
 def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
     if any(group.get("differentiable") for group in groups):
         raise ValueError(
@@ -79,6 +101,50 @@ def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known
                 f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?",
                 stacklevel=4,
             )
+
+
+def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> None:
+    """Warns of a group's settings that EGD reads and `attach` does not."""
+    for group in groups:
+        decay = group.get("decay_before", 0.0)
+        ways_out = {
+            "equalize=False": "leave its parameters out of the plan with matrices(model, exclude=...)",
+            f"decay_before={decay:g}": "pass decay_before= to attach, for all matrices",
+        }
+        ignored = (group.get("equalize", True) is False, decay not in (0.0, decay_before))
+        for (setting, way_out), there in zip(ways_out.items(), ignored, strict=True):
+            if there:
+                warnings.warn(f"a param group has {setting}, which attach does not read; {way_out}", stacklevel=4)
+
+
+_DOUBTED: WeakSet[Plan] = WeakSet()
+"""Plans whose doubts have been said."""
+
+
+def warn_of_doubts(plan: Plan, stacklevel: int = 4) -> None:
+    """Says once per plan what it is not sure of."""
+    if plan.doubts and plan not in _DOUBTED:
+        _DOUBTED.add(plan)
+        warnings.warn("; ".join(plan.doubts), stacklevel=stacklevel)
+
+
+def warn_of_replaced(optimizer: Optimizer, plan: Plan) -> None:
+    """Warns of matrices in the optimizer that the model has replaced since the plan was made, as `fully_shard` does."""
+    now = {parameter for module in plan.modules for parameter in module.parameters()}
+    idle = {each for group in optimizer.param_groups for each in group["params"] if each.grad is None}
+    gone = [entry.name for entry in plan.taken if entry.parameter in idle and entry.parameter not in now]
+    if now and gone:
+        sharded = any(hasattr(parameter, "device_mesh") for parameter in now)
+        why = "fully_shard came after the optimizer" if sharded else "the model was changed after the optimizer was built"
+        warnings.warn(
+            f"the model no longer has {shown(gone)} that the optimizer holds: {why}; build the optimizer last, then attach",
+            stacklevel=2,
+        )
+
+
+def shown(names: Sequence[str]) -> str:
+    """The first names, quoted."""
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
@@ -102,6 +168,8 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
         plan = matrices(model_or_plan) if uses_matrices(chain) else survey(model_or_plan)
     else:
         raise TypeError(f"model_or_plan must be a Module or a Plan, got {type(model_or_plan).__name__}; pass the model")
+    if uses_matrices(chain):
+        warn_of_doubts(plan)
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     absent = [entry for entry in plan.taken if entry.parameter not in held]
     if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
@@ -124,9 +192,13 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
-    """The torch optimizer inside a framework's wrapper (Accelerate, Lightning)."""
-    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
-        optimizer = optimizer.optimizer
+    """The torch optimizer inside a wrapper: of Accelerate, Lightning, schedulefree or torch's PostLocalSGDOptimizer."""
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        parts = [getattr(optimizer, name, None) for name in ("optimizer", "optim", "base")]
+        inner = next((part for part in parts if hasattr(part, "param_groups")), None)
+        if inner is None:
+            break
+        optimizer = inner
     if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
         raise TypeError(
             f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}; call attach(optimizer, model)"

@@ -72,6 +72,10 @@ class Until:
         return active ^ switch, torch.where(switch, 0, streak)
 
 
+Setting = tuple[Tensor, Tensor]
+"""Of a switch: on or off, and how many observations in a row speak for the other."""
+
+
 class Switch:
     """On or off: as a whole, or for each element of a stack.
 
@@ -81,6 +85,7 @@ class Switch:
     def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
         self._until, self._stack, self._device = until, stack, device
         self._warned = False  # about a metric on another scale than the threshold
+        self._seen = False  # a metric that is not 0
         shape = () if stack is None else (stack,)
         self._on_device = torch.empty(shape, dtype=torch.bool, device=device)  # fixed memory: a captured step reads it
         self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
@@ -117,19 +122,37 @@ class Switch:
             raise ValueError(f"metric must be {wanted}, got shape {tuple(values.shape)}; pass that many metrics")
         if values.isnan().any():
             raise ValueError(f"metric must be a number, got {metric}; skip this call, or switch with on() and off()")
-        if not self._warned and self._until.mode == "max" and 0 < self._until.threshold <= 1 and (values > 1.001).any():
-            self._warned = True
-            warnings.warn(
-                f"metric {float(values.max()):g} is above 1, but Until's threshold is {self._until.threshold:g}: if the "
-                f"metric is a percentage, EGD switches off too early; use the same scale for both",
-                stacklevel=3,
-            )
+        self._compare_scales(values, self._until)
         self._set(*self._until._decide(self._active, self._streak, values))
+
+    def _compare_scales(self, values: Tensor, until: Until) -> None:
+        """Warns once of a fraction beside a percentage. The first metric that is not 0 tells whether it is a fraction."""
+        threshold, largest, first = until.threshold, float(values.max()), not self._seen
+        self._seen |= bool(values.any())
+        if self._warned or until.mode != "max":
+            return
+        if 0 < threshold <= 1 and largest > 1.001:
+            problem = "is above 1", "a percentage, EGD switches off too early"
+        elif first and 1.5 < threshold <= 100 and largest > 0 and (values >= 0).all() and largest <= 1:
+            problem = "is between 0 and 1", "a fraction, EGD never switches off"
+        else:
+            return
+        self._warned = True
+        warnings.warn(
+            f"metric {largest:g} {problem[0]}, but Until's threshold is {threshold:g}: if the metric is {problem[1]}; use "
+            f"the same scale for both",
+            stacklevel=4,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"active": self._active.tolist(), "streak": self._streak.tolist()}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def checked(self, state_dict: Mapping[str, Any]) -> Setting:
+        """The setting that `state_dict()` returned.
+
+        Raises:
+            ValueError: it is for another stack.
+        """
         active = _on_cpu("active", state_dict["active"], "load what state_dict() returned", torch.bool)
         streak = _on_cpu("streak", state_dict["streak"], "load what state_dict() returned", torch.int64)
         if not active.shape == streak.shape == self._active.shape:
@@ -137,7 +160,10 @@ class Switch:
                 f"state_dict must be from a plan with a stack of shape {tuple(self._active.shape)}, got "
                 f"{tuple(active.shape)}; attach to a plan with that stack"
             )
-        self._set(active, streak)
+        return active, streak
+
+    def restore(self, setting: Setting) -> None:
+        self._set(*setting)
 
     def _set(self, active: Tensor, streak: Tensor) -> None:
         self._active, self._streak = active, streak

@@ -1,0 +1,115 @@
+"""Updates that bypass EGD: closures that an optimizer does not use, and weights that change without a step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from egalitarian.optimizers.engine import STEPS_BEFORE_WARNING
+from egalitarian.select import Entry
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments of a step, by position and by name."""
+
+_WAY_OUT = "compute the gradients before the step, and call step() without a closure"
+
+
+class ClosureThenEGD:
+    """A closure followed by EGD: the gradients exist only after it has run."""
+
+    def __init__(self, closure: Callable[..., Any], transform: Callable[[], None], sample: Tensor | None) -> None:
+        self._closure, self._transform, self.sample = closure, transform, sample
+        self.before = _copied(sample)
+        self.between: Tensor | None = None
+        self.ran = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            loss = self._closure(*args, **kwargs)
+        if not self.ran:
+            self.ran, self.between = True, _copied(self.sample)
+        self._transform()
+        return loss
+
+
+class Closures:
+    """Wraps the closures of an optimizer's steps. Warns once of an optimizer that updates without what they compute."""
+
+    def __init__(self, host: str, sample: Tensor | None) -> None:
+        self._host, self._sample, self._ignored = host, sample, False
+
+    def wrapped(self, args: tuple[Any, ...], kwargs: dict[str, Any], transform: Callable[[], None]) -> Call | None:
+        """The arguments of a step with their closure wrapped; None without a closure."""
+        if callable(closure := kwargs.get("closure")):
+            return args, {**kwargs, "closure": ClosureThenEGD(closure, transform, self._sample)}
+        for place, value in enumerate(args):
+            if callable(value) and not isinstance(value, (Optimizer, nn.Module)):
+                return (*args[:place], ClosureThenEGD(value, transform, self._sample), *args[place + 1 :]), kwargs
+        return None
+
+    def judge(self, closure: ClosureThenEGD) -> None:
+        """After the step of a closure. A sample that did not change, as at a learning rate of 0, proves nothing."""
+        if not closure.ran and not self._ignored:
+            self._ignored = True
+            _warn(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
+        sample, before, between = closure.sample, closure.before, closure.between
+        if sample is None or before is None or between is None or capturing() or torch.equal(before, _copied(sample)):
+            return
+        self._sample = None
+        if torch.equal(between, _copied(sample)):
+            _warn(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
+
+
+class UnseenUpdates:
+    """Warns of weights that change from one backward pass to the next although no step has passed EGD.
+
+    It looks at one matrix, up to the first step.
+    """
+
+    def __init__(self, host: str, entries: Iterable[Entry]) -> None:
+        self._host, self._last, self._changes = host, None, 0
+        found = (entry for entry in entries if entry.taken and entry.parameter.requires_grad and entry.parameter.is_leaf)
+        entry = next(found, None)
+        self._name = "" if entry is None else entry.name
+        self._handle: RemovableHandle | None = None
+        if entry is not None:
+            self._handle = entry.parameter.register_post_accumulate_grad_hook(self._look)  # type: ignore[no-untyped-call]
+
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _look(self, parameter: Tensor) -> None:
+        if capturing():
+            return
+        now = _copied(parameter)
+        self._changes += self._last is not None and not torch.equal(self._last, now)
+        self._last = now
+        if self._changes == STEPS_BEFORE_WARNING:
+            self.remove()
+            _warn(
+                f"{self._name!r} has changed {self._changes} times without a step of {self._host} that EGD could see, so "
+                f"EGD does nothing; call optimizer.step(), or attach to the optimizer whose step() is called"
+            )
+
+    def remove(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle = self._last = None
+
+
+def capturing() -> bool:
+    """Whether the user captures a CUDA graph, in which values cannot be compared."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _copied(parameter: Tensor | None) -> Any:
+    """Some of its entries: an update changes nearly all."""
+    return None if parameter is None else parameter.detach().reshape(-1)[:1024].clone()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=2)

@@ -1,0 +1,161 @@
+"""What a resumed run needs: the state of an attachment, saved by itself and inside the state_dict of its optimizer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from egalitarian.apply import State, gradient_dtype, loaded_memory
+from egalitarian.checks import check_integer, check_mapping
+from egalitarian.optimizers.until import Setting, Switch
+from egalitarian.select import Plan
+from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
+
+KEY = "egalitarian"
+"""Of an attachment's state in the state_dict of its optimizer. A load without EGD ignores it."""
+
+_COUNTS = ("step", "n_iter")
+_MEANS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+
+
+class Loaded(NamedTuple):
+    """What an attachment's `state_dict()` returned, checked against the attachment that loads it."""
+
+    state: State
+    setting: Setting
+    tiers: dict[str, str]
+
+
+def checked(
+    state_dict: Mapping[str, Any],
+    chain: tuple[Transform, ...],
+    memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
+    switch: Switch,
+) -> Loaded:
+    """The state, without an effect on the attachment.
+
+    Raises:
+        ValueError: it is from another transform, from other parameters or for another stack.
+    """
+    check_mapping("state_dict", state_dict, "load what state_dict() returned")
+    missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
+    if missing:
+        raise ValueError(
+            f"state_dict must come from an attachment, got one without {missing}; load what state_dict() returned"
+        )
+    if not is_of_chain(state_dict["transform"], chain):
+        raise ValueError(
+            f"state_dict must be from the same transform {chain!r}, got {state_dict['transform']}; "
+            f"attach with that transform"
+        )
+    check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
+    check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
+    tensors = loaded_memory(memories(), state_dict.get("tensors", {}))
+    return Loaded(State(state_dict["step"], tensors), switch.checked(state_dict), dict(state_dict.get("tiers", {})))
+
+
+class Carrier:
+    """Puts the state into `optimizer.state_dict()`, takes it out of what `optimizer.load_state_dict` gets.
+
+    Args:
+        optimizer: of the attachment. Lookahead and its kin have no hooks for this, but save what the optimizer inside does.
+        carries: whether it does. If not, the state_dict stays that of the bare optimizer.
+        save: the attachment's `state_dict`.
+        check: checks a state; an error leaves optimizer and attachment as they were.
+        restore: makes a checked state the attachment's.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        carries: bool,
+        save: Callable[[], dict[str, Any]],
+        check: Callable[[Any], Loaded],
+        restore: Callable[[Loaded], None],
+    ) -> None:
+        while not (hooked := hasattr(optimizer, "_optimizer_state_dict_post_hooks")) and hasattr(optimizer, "optimizer"):
+            optimizer = optimizer.optimizer
+        self._optimizer, self._save, self._check, self._restore = optimizer, save, check, restore
+        self._found: Loaded | None = None
+        self._lacking = False  # the last load had no state of EGD
+        self._handles = []
+        if carries and hooked:
+            self._handles = [
+                optimizer.register_state_dict_post_hook(self._add),
+                optimizer.register_load_state_dict_pre_hook(self._take),
+                optimizer.register_load_state_dict_post_hook(self._give),
+            ]
+
+    def _add(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+        state_dict[KEY] = self._save()
+
+    def _take(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+        saved = state_dict.pop(KEY, None)
+        self._lacking = saved is None
+        try:
+            self._found = None if saved is None else self._check(saved)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{error}, or with save_with_optimizer=False to start EGD anew") from None
+
+    def _give(self, optimizer: Optimizer) -> None:
+        if self._found is not None:
+            self._restore(self._found)
+        self._found = None
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def warn_of_lost_state(self) -> None:
+        """Warns before EGD's first step if it is not the optimizer's first."""
+        if self._lacking or any(map(_counts, _evidence(self._optimizer))):
+            warnings.warn(
+                f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
+                f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
+                f"state_dict. If EGD is meant to start here, call on()",
+                stacklevel=2,
+            )
+
+
+def _evidence(optimizer: Optimizer) -> Iterator[Any]:
+    """Values that are not zero once an optimizer has made a step. One of its own settings may have such a name, too."""
+    for group in optimizer.param_groups:
+        yield from (group[key] for key in ("step", "k") if key in group and group[key] != optimizer.defaults.get(key))
+        for parameter in group["params"]:
+            kept = optimizer.state.get(parameter, {})
+            yield from [kept[key] for key in _COUNTS if key in kept] or [kept[key] for key in _MEANS if key in kept]
+
+
+def _counts(value: Any) -> bool:
+    return bool(value.any()) if isinstance(value, Tensor) else bool(value)
+
+
+def tiers_of(plan: Plan, chain: tuple[Transform, ...], compute: torch.dtype | None, half: bool) -> dict[str, str]:
+    """The precision of every matrix, by name."""
+    tiers: dict[str, str] = {}
+    for entry in plan.taken:
+        parameter = entry.parameter
+        site = Site("", 0, compute or gradient_dtype(parameter), half)
+        for link in chain:
+            if isinstance(link, MatrixTransform):
+                for target in entry.targets:
+                    if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
+                        tiers[target.name] = tier
+    return tiers
+
+
+def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> None:
+    """Warns if a matrix gets another precision than in the run that was saved."""
+    changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]]
+    if changed:
+        shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
+        warnings.warn(
+            f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
+            f"Polar(precision=...) of that name",
+            stacklevel=2,
+        )

@@ -1,0 +1,63 @@
+"""Which parameters of an optimizer the plan of its attachment knows, and warnings when that changes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from egalitarian.optimizers.engine import Group
+from egalitarian.optimizers.host import refuse_differentiable, shown, warn_of_ignored, warn_of_misspelt
+from egalitarian.select import Entry, Plan
+from egalitarian.transforms import Transform, uses_matrices
+
+
+class Members:
+    """Describes and checks the parameters in the param groups, for `Engine`."""
+
+    def __init__(self, optimizer: Optimizer, plan: Plan, chain: Sequence[Transform], decay_before: float) -> None:
+        self._optimizer, self._plan, self._decay_before = optimizer, plan, decay_before
+        self._equalizes = uses_matrices(chain)
+        self._known = {entry.parameter: entry for entry in plan.entries}
+        self._frozen = [entry for entry in plan.left if entry.frozen] if self._equalizes else []
+        self._held: dict[Tensor, Entry] = {}
+
+    def describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
+        unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
+        return self._known.get(parameter, unknown)
+
+    def check(self, entries: Sequence[Entry]) -> None:
+        groups = self._optimizer.param_groups
+        refuse_differentiable(groups)
+        warn_of_misspelt(self._optimizer, groups)
+        warn_of_ignored(groups, self._decay_before)
+        if self._plan.targets and not any(entry.taken for entry in entries):
+            raise RuntimeError(
+                "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
+                "matrices: use DDP or ZeRO stage 0"
+            )
+        self._report_changes({entry.parameter: entry for entry in entries})
+
+    def _report_changes(self, now: dict[Tensor, Entry]) -> None:
+        """Warns when a matrix leaves the optimizer, or one joins that the plan does not know."""
+        gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
+        known = self._held | self._known if self._held else now
+        unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
+        self._held = now
+        if self._equalizes:
+            _warn(gone, "left the optimizer")
+            _warn(unknown, "joined the optimizer but not the plan: not equalised")
+
+    def report_thawed(self) -> None:
+        """Warns once of matrices that were frozen when the plan was made and have a gradient at this step."""
+        thawed = [entry.name for entry in self._frozen if entry.parameter.grad is not None]
+        if thawed:
+            self._frozen = []
+            _warn(thawed, "frozen when the plan was made, with a gradient now: not equalised")
+
+
+def _warn(names: Sequence[str], what: str) -> None:
+    if names:
+        warnings.warn(f"{shown(names)} {what}; for a new plan, remove() EGD and attach again", stacklevel=2)

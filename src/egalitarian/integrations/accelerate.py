@@ -1,0 +1,73 @@
+"""Accelerate: EGD for a model and an optimizer that it has prepared."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Unpack
+
+from torch import nn
+from torch.optim import Optimizer
+
+try:
+    from accelerate import Accelerator
+    from accelerate.optimizer import AcceleratedOptimizer
+except ImportError as error:
+    raise ImportError(
+        "accelerate must be installed for attach_prepared, got none; pip install 'egalitarian[accelerate]'"
+    ) from error
+
+from egalitarian.integrations.settings import AttachSettings, refuse_sharded
+from egalitarian.optimizers import Attachment, attach
+from egalitarian.select import Plan
+
+
+def attach_prepared(
+    accelerator: Accelerator,
+    optimizer: Optimizer,
+    model: nn.Module,
+    plan: Plan | None = None,
+    **settings: Unpack[AttachSettings],
+) -> Attachment:
+    """Adds EGD to an optimizer after `accelerator.prepare`.
+
+    EGD acts once per optimizer step, after accumulation, unscaling and clipping. `save_state` saves its state with that of
+    the optimizer. `load_state` restores it, so attach first.
+
+    Args:
+        accelerator: the one that prepared both.
+        optimizer: as `prepare` returned it.
+        model: as `prepare` returned it.
+        plan: which matrices EGD takes, made before or after `prepare`: parameters are found again by their names. By
+            default the plan of the model.
+        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
+
+    Returns:
+        The attachment. With `until`, pass it metrics with `observe`, the same on every process.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the optimizer is not prepared, has EGD already, or gets shards.
+    """
+    if not isinstance(accelerator, Accelerator):
+        raise TypeError(f"accelerator must be an Accelerator, got {type(accelerator).__name__}; pass Accelerator()")
+    refuse_sharded(accelerator.distributed_type.value)
+    if not isinstance(optimizer, AcceleratedOptimizer):
+        raise ValueError(
+            f"optimizer must be prepared, got {type(optimizer).__name__}; first call "
+            f"model, optimizer = accelerator.prepare(model, optimizer)"
+        )
+    bare = accelerator.unwrap_model(model, keep_torch_compile=False)
+    return attach(optimizer, bare if plan is None else _found_again(plan, bare), **settings)
+
+
+def _found_again(plan: Plan, model: nn.Module) -> Plan:
+    """The plan with the parameters and modules that have these names in the model."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    if all(parameters.get(entry.name) is entry.parameter for entry in plan):
+        return plan
+    unknown = [entry.name for entry in plan if entry.name not in parameters]
+    if unknown:
+        raise ValueError(f"plan must name parameters of the model, got {unknown[0]!r}; make it of the same model")
+    entries = tuple(dataclasses.replace(entry, parameter=parameters[entry.name]) for entry in plan)
+    owners = {entry.name.rpartition(".")[0]: None for entry in entries if entry.taken}
+    return dataclasses.replace(plan, entries=entries, modules=tuple(map(model.get_submodule, owners)))

@@ -1,0 +1,216 @@
+"""Hugging Face's Trainer: a callback that attaches EGD, feeds its switch-off and resumes it, and an optimizer by plan."""
+
+from __future__ import annotations
+
+import base64
+import io
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_callback import ExportableState
+except ImportError as error:
+    raise ImportError(
+        "transformers must be installed for EGDTrainerCallback, got none; pip install 'egalitarian[transformers]'"
+    ) from error
+
+from egalitarian.integrations.settings import (
+    AttachSettings,
+    check_settings,
+    missing_metric,
+    refuse_sharded,
+    warn_of_no_state,
+)
+from egalitarian.optimizers import Attachment, attach
+from egalitarian.select import Plan, matrices
+
+if TYPE_CHECKING:
+    from egalitarian.integrations.tensorboard import SpectrumWriter
+
+
+class EGDTrainerCallback(TrainerCallback, ExportableState):
+    """Adds EGD to a Trainer's optimizer when training begins, and removes it when it ends.
+
+    It acts inside the optimizer's step: after accumulation, unscaling and clipping. Its state is in `trainer_state.json` of
+    every checkpoint, tensors included, and comes back with `train(resume_from_checkpoint=...)`.
+
+    Args:
+        plan: which matrices EGD takes: a `Plan`, or a function from the model to one. By default the plan of the model.
+        monitor: the metric for `until`, as `compute_metrics` names it, with `eval_` or without. It is read after each
+            evaluation.
+        spectra: writes the stored spectra to TensorBoard, whenever the Trainer logs.
+        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: a setting is out of range, or `until` has no metric.
+    """
+
+    attachment: Attachment | None = None
+    """The attachment of the running training, or of the last one."""
+
+    def __init__(
+        self,
+        plan: Plan | Callable[[Any], Plan] | None = None,
+        *,
+        monitor: str | None = None,
+        spectra: SpectrumWriter | None = None,
+        **settings: Unpack[AttachSettings],
+    ) -> None:
+        check_settings(settings, plan, monitor, spectra)
+        self._plan, self._monitor, self._spectra, self._settings = plan, monitor, spectra, settings
+        self._handle: Any = None
+        self._unmet: list[str] = []  # names of evaluations so far that lack the metric
+        self._met = self._stepped = self._warned = False
+
+    def optimizer(
+        self,
+        optimizer_class: Callable[..., Optimizer],
+        *,
+        taken: Mapping[str, Any] | None = None,
+        left: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> tuple[Any, dict[str, Any]]:
+        """An optimizer with the plan's param groups, for `Trainer(optimizer_cls_and_kwargs=...)`.
+
+        Args:
+            optimizer_class: such as `torch.optim.SGD`.
+            taken: settings of the group that EGD takes, such as `{"weight_decay": 0.1}`.
+            left: settings of the other group.
+            settings: of the optimizer, with its `lr`: that of `TrainingArguments` has no effect here.
+
+        Returns:
+            The pair that a Trainer takes. Give that Trainer this callback, too.
+        """
+
+        def build(model: nn.Module) -> Optimizer:
+            plan = self._planned(model)
+            made = optimizer_class((plan if isinstance(plan, Plan) else matrices(plan)).groups(taken, left), **settings)
+            made.register_step_pre_hook(self._refuse_without_callback)
+            return made
+
+        return lambda: build, {}
+
+    def _refuse_without_callback(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self.attachment is None:
+            raise RuntimeError("the optimizer's callback must be in its Trainer, got none; pass Trainer(callbacks=[egd])")
+
+    def _planned(self, model: nn.Module) -> nn.Module | Plan:
+        if self._plan is None:
+            return model
+        return self._plan(model) if callable(self._plan) else self._plan
+
+    # -- from the beginning of training to its end --------------------------------------------------------------------
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._remove()
+        self._unmet, self._met, self._stepped, self._warned = [], False, False, False
+        _refuse(args, kwargs["optimizer"])
+        if self._settings.get("until") is not None and args.eval_strategy == "no":
+            warnings.warn("until has no effect with eval_strategy='no'; pass eval_strategy='epoch'", stacklevel=2)
+        name = type(self).__name__
+        kept: Any = state.stateful_callbacks  # a dict by now, by name of the class
+        stored = kept.get(name, {}) if state.global_step else {}
+        if isinstance(stored, list):
+            raise ValueError(
+                f"the checkpoint must have one {name}, got {len(stored)}; resume from one that was saved with one"
+            )
+        settings: Any = {"save_with_optimizer": False, **self._settings}  # by now the Trainer has loaded the optimizer
+        egd = attach(kwargs["optimizer"], self._planned(kwargs["model"]), **settings)
+        self.attachment, self._handle = egd, egd.optimizer.register_step_post_hook(self._after_step)
+        if saved := stored.get("attributes", {}).get("saved"):
+            egd.load_state_dict(_decoded(saved))
+        elif state.global_step:
+            warn_of_no_state(egd)
+        kept.setdefault(name, self.state())  # the Trainer looks it up when it saves
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._write(state)
+        self._remove()
+
+    def _remove(self) -> None:
+        if self.attachment is not None:
+            self.attachment.remove()
+            self._handle.remove()
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._stepped = True
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        skipped = getattr(kwargs["optimizer"], "step_was_skipped", False)
+        if not (self._stepped or skipped or self._warned):
+            self._warned = True
+            warnings.warn(
+                "the Trainer's step did not reach the optimizer that EGD is attached to, so EGD did nothing; do not "
+                "replace trainer.optimizer while it trains",
+                stacklevel=2,
+            )
+        self._stepped = False
+
+    # -- the switch-off, and spectra ----------------------------------------------------------------------------------
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        egd, metrics = self.attachment, kwargs["metrics"]
+        if egd is None or self._monitor is None or self._settings.get("until") is None:
+            return
+        name = self._monitor if self._monitor in metrics else f"eval_{self._monitor}"
+        if name in metrics:
+            self._met = True
+            egd.observe(metrics[name])
+        else:
+            self._unmet += sorted(metrics)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._unmet and not self._met and self._monitor:  # not before: each of several datasets has metrics of its own
+            raise missing_metric(self._monitor, self._unmet, "return it from compute_metrics")
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._write(state)
+
+    def _write(self, state: TrainerState) -> None:
+        if self._spectra is not None and self.attachment is not None and state.is_world_process_zero:
+            self._spectra.write(self.attachment)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"saved": self.saved}}
+
+    @property
+    def saved(self) -> str | None:
+        """The attachment's state as text, for `trainer_state.json`. `on_train_begin` restores it."""
+        if self.attachment is None:
+            return None
+        file = io.BytesIO()
+        torch.save(self.attachment.state_dict(), file)
+        return base64.b64encode(file.getvalue()).decode("ascii")
+
+    @saved.setter
+    def saved(self, text: str | None) -> None:
+        raise ValueError(
+            "restore_callback_states_from_checkpoint must be False, got True, which makes callbacks anew without their "
+            "plan and transform; leave it out: EGD's state is restored in any case"
+        )
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(io.BytesIO(base64.b64decode(text)), map_location="cpu", weights_only=True)
+    return state
+
+
+def _refuse(args: TrainingArguments, optimizer: Any) -> None:
+    """Raises for shards, and for optimizers whose step happens inside the backward pass."""
+    prepared = getattr(optimizer, "accelerator_state", None)
+    if prepared is not None:
+        refuse_sharded(prepared.distributed_type.value)
+    name = str(getattr(args.optim, "value", args.optim))
+    if "lomo" in name or "layerwise" in name:
+        raise ValueError(f"optim must step after the backward pass, got {name!r}, which steps inside it; use 'adamw_torch'")

@@ -1,0 +1,201 @@
+"""Lightning: a callback that attaches EGD, feeds its switch-off and resumes it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from torch import nn
+from torch.optim import Optimizer
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:
+    try:
+        from pytorch_lightning import Callback, LightningModule, Trainer
+    except ImportError as error:
+        raise ImportError(
+            "lightning must be installed for EGDCallback, got none; pip install 'egalitarian[lightning]'"
+        ) from error
+
+from egalitarian.integrations.settings import (
+    AttachSettings,
+    check_settings,
+    missing_metric,
+    refuse_sharded,
+    warn_of_no_state,
+)
+from egalitarian.optimizers import Attachment, attach
+from egalitarian.select import Plan, matrices
+
+if TYPE_CHECKING:
+    from egalitarian.integrations.tensorboard import SpectrumWriter
+
+Plans = Plan | Sequence[Plan | None]
+"""One plan, or one for each optimizer in order; None leaves an optimizer without EGD."""
+
+
+class EGDCallback(Callback):
+    """Adds EGD to the optimizers of a LightningModule when `fit` starts, and removes it when it ends.
+
+    It acts inside the step: after accumulation, unscaling and clipping. Its state is in every checkpoint, and
+    `fit(ckpt_path=...)` restores it. Without a checkpoint, each `fit` starts EGD anew.
+
+    Args:
+        plan: which matrices EGD takes: a `Plan`, or a function from the module to one. For several optimizers, a sequence
+            of plans, one for each; None in it leaves an optimizer alone. By default the plan is that of the module, and
+            each optimizer gets the matrices that it holds.
+        monitor: the metric for `until`, as logged with `self.log`. It is read after each validation, or after each
+            training epoch if there is no validation.
+        spectra: writes the stored spectra to TensorBoard, after each validation and epoch.
+        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: a setting is out of range, or `until` has no metric.
+    """
+
+    attachments: tuple[Attachment, ...] = ()
+    """The attachments of the running fit, or of the last one: one for each optimizer with EGD."""
+
+    def __init__(
+        self,
+        plan: Plans | Callable[[Any], Plans] | None = None,
+        *,
+        monitor: str | None = None,
+        spectra: SpectrumWriter | None = None,
+        **settings: Unpack[AttachSettings],
+    ) -> None:
+        check_settings(settings, plan, monitor, spectra)
+        self._plan, self._monitor, self._spectra, self._settings = plan, monitor, spectra, settings
+        self._loaded: Mapping[str, Any] | None = None
+        self._steppers: set[Optimizer] = set()
+
+    # -- from the start of a fit to its end ---------------------------------------------------------------------------
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._loaded = None  # of an earlier run: a checkpoint is restored after this
+        if stage == "fit":
+            self._remove()
+            refuse_sharded(*(kind.__name__ for kind in type(trainer.strategy).__mro__))
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        optimizers: list[Optimizer] = list(trainer.optimizers)
+        own = set(pl_module.parameters())
+        if not any(own & _held(optimizer) for optimizer in optimizers):
+            raise ValueError(
+                "configure_optimizers must return an optimizer of the module's parameters, got none; return one"
+            )
+        self._steppers = set(optimizers)
+        plans = self._plans(pl_module, optimizers)
+        settings: Any = {"save_with_optimizer": False, **self._settings}  # its state_dict lacks EGD once the fit is over
+        attached: list[Attachment] = []
+        try:
+            for optimizer, plan in zip(optimizers, plans, strict=True):
+                if plan is not None:
+                    attached.append(attach(optimizer, plan, **settings))
+        except BaseException:
+            for egd in attached:
+                egd.remove()
+            raise
+        self.attachments = tuple(attached)
+        if self._loaded is not None:
+            self._restore(self._loaded["attachments"])
+        elif trainer.ckpt_path:
+            for egd in attached:
+                warn_of_no_state(egd)
+
+    def _plans(self, module: LightningModule, optimizers: Sequence[Optimizer]) -> Sequence[nn.Module | Plan | None]:
+        if self._plan is None:
+            return _shared(module, optimizers)
+        plans: Plans = self._plan(module) if callable(self._plan) else self._plan
+        each = [plans] if isinstance(plans, Plan | nn.Module) else list(plans)
+        if len(each) != len(optimizers):
+            raise ValueError(
+                f"plan must have one plan per optimizer, got {len(each)} for {len(optimizers)}; put None for an optimizer "
+                f"that has no EGD"
+            )
+        return each
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        if optimizer not in self._steppers:
+            raise RuntimeError(
+                f"the optimizers must be those of the start of fit, got another {type(optimizer).__name__}, without EGD; "
+                f"change param groups in place, or call fit again"
+            )
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit":
+            self._write(trainer)
+            self._remove()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        for egd in self.attachments:
+            egd.remove()
+
+    # -- the switch-off, and spectra ----------------------------------------------------------------------------------
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._observe(trainer)
+            self._write(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.enable_validation:
+            self._observe(trainer)
+        self._write(trainer)
+
+    def _observe(self, trainer: Trainer) -> None:
+        if self._monitor is None or self._settings.get("until") is None:
+            return
+        logged = trainer.callback_metrics
+        if self._monitor not in logged:
+            raise missing_metric(self._monitor, sorted(logged), f"log it with self.log({self._monitor!r}, ...)")
+        metric = trainer.strategy.broadcast(logged[self._monitor])  # all ranks decide alike
+        for egd in self.attachments:
+            egd.observe(metric)
+
+    def _write(self, trainer: Trainer) -> None:
+        if self._spectra is not None and trainer.is_global_zero:
+            for number, egd in enumerate(self.attachments):
+                self._spectra.write(egd, f"egd/{number}" if self.attachments[1:] else "egd")
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"attachments": [egd.state_dict() for egd in self.attachments]} if self.attachments else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._loaded = state_dict  # optimizers do not exist yet: on_fit_start restores it
+
+    def _restore(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        if len(saved) != len(self.attachments):
+            raise ValueError(
+                f"the checkpoint must have a state for each of {len(self.attachments)} optimizers with EGD, got "
+                f"{len(saved)}; resume with the optimizers and the plan of the saved run"
+            )
+        for egd, state in zip(self.attachments, saved, strict=True):
+            egd.load_state_dict(state)
+
+
+def _held(optimizer: Optimizer) -> set[Any]:
+    return {parameter for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _shared(module: LightningModule, optimizers: Sequence[Optimizer]) -> list[nn.Module | None]:
+    """The module for each optimizer that holds a matrix of its plan. Names the others, if there are several optimizers."""
+    if len(optimizers) == 1:
+        return [module]
+    taken = {entry.parameter for entry in matrices(module).taken}
+    idle = [number for number, optimizer in enumerate(optimizers) if not taken & _held(optimizer)]
+    for number in idle:
+        warnings.warn(
+            f"optimizer {number} ({type(optimizers[number]).__name__}) holds no matrix of the module's plan, so it has no "
+            f"EGD; pass EGDCallback(plan=...) with a plan for each optimizer, None for this one",
+            stacklevel=2,
+        )
+    return [None if number in idle else module for number in range(len(optimizers))]

@@ -1,0 +1,86 @@
+"""What the trainers share: the settings of `attach`, checked at once; metrics by name; strategies that are refused."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+import torch
+from torch import nn
+
+from egalitarian.optimizers import Attachment, Until, attach
+from egalitarian.select import Plan, matrices
+from egalitarian.transforms import Transform
+
+SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON", "MODELPARALLEL")
+"""In the names of strategies that leave an optimizer with shards in place of matrices."""
+
+
+class AttachSettings(TypedDict, total=False):
+    """The settings of `attach`, by name."""
+
+    transform: Transform | Sequence[Transform]
+    decay_before: float
+    until: Until | None
+    on_nonfinite: Literal["keep", "raise"]
+    spectrum_every: int
+    capture: bool
+
+
+def check_settings(settings: AttachSettings, plan: object, monitor: str | None, spectra: object) -> None:
+    """Checks the arguments of a callback. Those of `attach` are tried on a matrix of zeros.
+
+    Args:
+        settings: those of `attach`.
+        plan: a plan, plans, a function that makes them, or None.
+        monitor: the name of the metric for `until`.
+        spectra: what writes them, or None.
+    """
+    known = isinstance(plan, Plan | Sequence) or (callable(plan) and not isinstance(plan, nn.Module | Transform))
+    if plan is not None and not known:
+        raise TypeError(
+            f"plan must be a Plan, or a function from the model to one, got {type(plan).__name__}; leave it out for the "
+            f"default plan, and pass all else by name"
+        )
+    weight = nn.Parameter(torch.zeros(64, 64))
+    attach(torch.optim.SGD([weight], lr=1.0), matrices({"weight": weight}, include="weight"), **settings).remove()
+    if monitor is not None and not isinstance(monitor, str):
+        raise TypeError(f"monitor must be the name of a metric, got {monitor!r}; for example 'val_acc'")
+    until = settings.get("until")
+    if until is not None and monitor is None:
+        raise ValueError(f"monitor must name the metric for {until!r}, got None; for example 'val_acc'")
+    if monitor is not None and until is None:
+        warnings.warn(
+            f"monitor={monitor!r} has no effect without until; pass until=Until(0.95) or leave it out", stacklevel=3
+        )
+    if spectra is not None and not settings.get("spectrum_every"):
+        raise ValueError("spectra need spectrum_every, got 0; pass spectrum_every=100, or leave spectra out")
+
+
+def missing_metric(monitor: str, logged: Sequence[str], way_out: str) -> ValueError:
+    """The error for a metric that was not logged; it names those that were."""
+    meant = difflib.get_close_matches(monitor, logged, n=1)
+    hint = f"did you mean {meant[0]!r}?" if meant else way_out
+    return ValueError(f"monitor must be one of the logged metrics, {', '.join(map(repr, logged))}, got {monitor!r}; {hint}")
+
+
+def refuse_sharded(*names: str) -> None:
+    """Raises for a strategy that hands shards to the optimizer, by the names of its class and of the bases."""
+    for name in names:
+        if any(word in name.upper() for word in SHARDED):
+            raise ValueError(
+                f"the strategy must leave whole matrices to the optimizer, got {name}, which shards them; use DDP, or one "
+                f"device"
+            )
+
+
+def warn_of_no_state(egd: Attachment) -> None:
+    """Says that a run resumes from a checkpoint without EGD."""
+    warnings.warn(
+        "the checkpoint has no state of EGD, so EGD starts at step 0, switched on; resume from one that was saved with "
+        "this callback, or call .off() on its attachment if EGD was off",
+        stacklevel=3,
+    )
+    egd.on()  # on purpose: the attachment has no warning of its own then

@@ -1,0 +1,73 @@
+"""TensorBoard: the spectra of gradients, from any loop."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch
+
+try:
+    from torch.utils.tensorboard import SummaryWriter
+except ImportError as error:
+    raise ImportError(
+        "tensorboard must be installed for SpectrumWriter, got none; pip install 'egalitarian[tensorboard]'"
+    ) from error
+
+from egalitarian.kernels import Spectrum
+from egalitarian.optimizers import Attachment
+
+
+class SpectrumWriter:
+    """Writes the spectra that an attachment has stored to TensorBoard, each at its own step.
+
+    Per matrix: the condition number, the effective rank, the largest singular value, and a histogram of log10(s / s_max).
+    For a stack, numbers are medians over its elements. With them: whether EGD is on, or the share of a stack where it is.
+
+    Only `write` reads tensors, so call it once per epoch or log line. `EGDCallback` and `EGDTrainerCallback` do so if they
+    are given a `SpectrumWriter`.
+
+    Args:
+        writer: a `SummaryWriter`; that of Lightning's `TensorBoardLogger` is its `experiment`.
+
+    Raises:
+        TypeError: `writer` cannot write scalars and histograms.
+    """
+
+    def __init__(self, writer: SummaryWriter) -> None:
+        if not (hasattr(writer, "add_scalar") and hasattr(writer, "add_histogram")):
+            raise TypeError(f"writer must be a SummaryWriter, got {type(writer).__name__}; pass SummaryWriter('spectra')")
+        self._writer = writer
+        self._last: WeakKeyDictionary[Attachment, dict[str, int]] = WeakKeyDictionary()
+
+    def write(self, egd: Attachment, tag: str = "egd") -> None:
+        """Writes what `egd` has stored since the last call.
+
+        Args:
+            egd: an attachment with `spectrum_every`.
+            tag: what the names in TensorBoard begin with.
+
+        Raises:
+            RuntimeError: `attach` was called without `spectrum_every`.
+        """
+        last = self._last.setdefault(egd, {})
+        written = -1
+        for name, kept in egd.spectrum().items():
+            for step in kept:
+                if step > last.get(name, -1):
+                    self._write_one(f"{tag}/{name}", kept[step], step)
+                    last[name] = written = step
+        if written >= 0:
+            self._writer.add_scalar(f"{tag}/active", float(torch.as_tensor(egd.active).float().mean()), written)
+
+    def _write_one(self, name: str, spectrum: Spectrum, step: int) -> None:
+        largest = spectrum.values[..., 0]
+        for what, value in (
+            ("condition", spectrum.condition),
+            ("effective_rank", spectrum.effective_rank),
+            ("largest", largest),
+        ):
+            self._writer.add_scalar(f"{name}/{what}", float(value.median()), step)
+        shares = (spectrum.values / largest[..., None]).flatten()
+        shares = shares[shares > 0]  # a zero has no logarithm, and NaN is no share
+        if shares.numel():
+            self._writer.add_histogram(f"{name}/log10_share", shares.log10().cpu(), step)

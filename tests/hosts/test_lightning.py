@@ -1,0 +1,467 @@
+"""EGD under Lightning: as in a plain loop, bit for bit; resumed as never stopped; mistakes are named."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import pytorch_lightning
+import torch
+from documents import ROOT, blocks, execute
+from lightning.pytorch.callbacks import LearningRateFinder
+from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import egalitarian as eg
+from egalitarian.integrations.lightning import EGDCallback
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:.*litlogger"),
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+def data() -> tuple[Tensor, Tensor]:
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
+    return x, x[:, :4].argmax(1)
+
+
+def loader() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(*data()), batch_size=16)
+
+
+class Classifier(lightning.LightningModule):
+    """Adam on a small network. Its metric is the accuracy, or what a test says it is."""
+
+    def __init__(self, metrics: Callable[[int], float] | None = None, log: str = "val_acc") -> None:
+        super().__init__()
+        self.net, self.metrics, self.log_as = network(), metrics, log
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train_loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        accuracy = (self.net(batch[0]).argmax(1) == batch[1]).float().mean()
+        self.log(self.log_as, accuracy if self.metrics is None else self.metrics(self.trainer.current_epoch))
+
+    test_step = validation_step
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=1e-2)
+
+
+class TwoOptimizers(Classifier):
+    """Manual optimization: the first layer, and all others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, index: int) -> None:  # type: ignore[override]
+        for optimizer in self.optimizers():  # type: ignore[union-attr]
+            optimizer.zero_grad()
+            self.manual_backward(nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        first, rest = self.net[0].parameters(), self.net[1:].parameters()
+        return [torch.optim.SGD(first, lr=0.1, momentum=0.9), torch.optim.Adam(rest, lr=1e-2)]
+
+
+def trainer(*callbacks: Any, epochs: int = 2, **settings: Any) -> lightning.Trainer:
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    return lightning.Trainer(
+        max_epochs=epochs, callbacks=list(callbacks), **{"accelerator": "cpu", "devices": 1, **quiet, **settings}
+    )
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def plain_loop(accumulate: int = 1, clip: float = 0.0, dtype: torch.dtype | None = None, egd: bool = True) -> nn.Module:
+    """Two epochs as Lightning makes them, by hand."""
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
+    if egd:
+        eg.attach(optimizer, model)
+    for number, (x, y) in enumerate(batch for _ in range(2) for batch in loader()):
+        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None, cache_enabled=False):
+            loss = nn.functional.cross_entropy(model(x), y) / accumulate
+        scaler.scale(loss).backward()
+        if number % accumulate == accumulate - 1:
+            if clip:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    return model
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.float16], ids=["32-true", "bf16-mixed", "16-mixed"])
+@pytest.mark.parametrize(("accumulate", "clip"), [(1, 0.0), (2, 0.0), (2, 0.01)])
+def test_a_fit_is_the_plain_loop(dtype: torch.dtype | None, accumulate: int, clip: float) -> None:
+    module = Classifier()
+    precision: dict[str, Any] = {"precision": "32-true" if dtype is None else "bf16-mixed"}
+    if dtype == torch.float16:  # by name, Lightning takes bfloat16 in its place on a CPU
+        precision = {"plugins": [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))]}
+    fit = trainer(EGDCallback(), accumulate_grad_batches=accumulate, gradient_clip_val=clip, **precision)
+    fit.fit(module, loader())
+    assert same(module.net, plain_loop(accumulate, clip, dtype))
+    assert not same(module.net, plain_loop(accumulate, clip, dtype, egd=False))
+
+
+def test_the_other_name_of_lightning_is_the_same() -> None:
+    class Other(pytorch_lightning.LightningModule):
+        training_step, configure_optimizers = Classifier.training_step, Classifier.configure_optimizers
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+
+    module = Other()
+    settings = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    pytorch_lightning.Trainer(max_epochs=2, callbacks=[EGDCallback()], **settings).fit(module, loader())
+    assert same(module.net, plain_loop())
+
+
+# two optimizers
+
+
+def test_each_of_two_optimizers_gets_the_matrices_that_it_holds() -> None:
+    module, egd = TwoOptimizers(), EGDCallback()
+    trainer(egd).fit(module, loader())
+    by_hand = network()
+    first, rest = (
+        torch.optim.SGD(by_hand[0].parameters(), lr=0.1, momentum=0.9),
+        torch.optim.Adam(by_hand[1:].parameters(), lr=1e-2),
+    )
+    eg.attach(first, eg.matrices(by_hand, include="0.weight"))
+    eg.attach(rest, eg.matrices(by_hand, include="2.weight"))
+    for x, y in [batch for _ in range(2) for batch in loader()]:
+        for optimizer in (first, rest):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(by_hand(x), y).backward()
+            optimizer.step()
+    assert same(module.net, by_hand)
+    assert [type(each.optimizer) for each in egd.attachments] == [torch.optim.SGD, torch.optim.Adam]
+
+
+def test_plans_of_ones_own_and_none() -> None:
+    def plans(module: Any) -> list[eg.Plan | None]:
+        return [None, eg.matrices(module.net[1:], head=None)]
+
+    egd = EGDCallback(plans)
+    trainer(egd).fit(TwoOptimizers(), loader())
+    (attached,) = egd.attachments
+    assert isinstance(attached.optimizer, torch.optim.Adam)
+    assert len(attached.plan.taken) == 2
+
+
+def test_an_optimizer_without_matrices_is_named() -> None:
+    class Biases(TwoOptimizers):
+        def configure_optimizers(self) -> Any:
+            weights = [p for p in self.parameters() if p.ndim == 2]
+            return [
+                torch.optim.Adam(weights, lr=1e-2),
+                torch.optim.SGD([p for p in self.parameters() if p.ndim == 1], lr=0.1),
+            ]
+
+    egd = EGDCallback()
+    with pytest.warns(UserWarning, match=r"optimizer 1 \(SGD\) holds no matrix"):
+        trainer(egd).fit(Biases(), loader(), loader())
+    assert len(egd.attachments) == 1
+
+
+def test_plans_must_be_as_many_as_optimizers() -> None:
+    with pytest.raises(ValueError, match="one plan per optimizer, got 1 for 2; put None"):
+        trainer(EGDCallback(lambda module: eg.matrices(module.net))).fit(TwoOptimizers(), loader())
+
+
+# the switch-off
+
+
+def states(egd: EGDCallback) -> list[bool]:
+    return [each.state_dict()["active"] for each in egd.attachments]
+
+
+@pytest.mark.parametrize(("accuracies", "active"), [([0.1, 0.2, 0.3], True), ([0.1, 0.96, 0.3], False)])
+def test_a_validation_metric_switches_egd_off(accuracies: list[float], active: bool) -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    trainer(egd, epochs=3).fit(Classifier(accuracies.__getitem__), loader(), loader())
+    assert states(egd) == [active]
+
+
+def test_the_sanity_check_is_no_observation() -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    fit = trainer(egd, epochs=1, limit_val_batches=1)
+    fit.fit(Classifier(lambda epoch: 0.99 if fit.sanity_checking else 0.1), loader(), loader())
+    assert states(egd) == [True]
+
+
+def test_without_validation_the_metric_is_of_training() -> None:
+    egd = EGDCallback(until=eg.Until(100.0, mode="min"), monitor="train_loss")
+    trainer(egd, epochs=1).fit(Classifier(), loader())
+    assert states(egd) == [False]
+
+
+def test_a_metric_that_is_not_logged_is_named_with_those_that_are() -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_accuracy")
+    with pytest.raises(ValueError, match="'train_loss_step', 'val_acc', got 'val_accuracy'; did you mean 'val_acc'"):
+        trainer(egd).fit(Classifier(), loader(), loader())
+    egd = EGDCallback(until=eg.Until(0.95), monitor="f1")
+    with pytest.raises(ValueError, match=r"got 'f1'; log it with self.log\('f1', ...\)"):
+        trainer(egd).fit(Classifier(), loader(), loader())
+
+
+def test_a_metric_on_another_scale_warns() -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    with pytest.warns(UserWarning, match="percentage"):
+        trainer(egd, epochs=1).fit(Classifier(lambda epoch: 60.0), loader(), loader())
+
+
+# checkpoints
+
+CHAIN = [eg.LowRankPolar(4), eg.GrokfastEMA(alpha=0.9, lamb=1.0)]  # randomized, and with a memory
+
+
+@pytest.mark.parametrize("kind", [Classifier, TwoOptimizers])
+def test_a_resumed_fit_is_the_unbroken_one(kind: type[Classifier]) -> None:
+    def callback() -> EGDCallback:
+        return EGDCallback(transform=CHAIN, until=eg.Until(0.4, patience=2), monitor="val_acc")
+
+    whole, unbroken = kind(), callback()
+    trainer(unbroken, epochs=6).fit(whole, loader(), loader())
+    half = trainer(callback(), epochs=3)
+    half.fit(kind(), loader(), loader())
+    half.save_checkpoint("half.ckpt")
+    resumed, egd = kind(), callback()
+    trainer(egd, epochs=6).fit(resumed, loader(), loader(), ckpt_path="half.ckpt")
+    assert same(whole, resumed)
+    for one, other in zip(unbroken.attachments, egd.attachments, strict=True):
+        assert one.state_dict()["step"] == other.state_dict()["step"] == 24
+        assert one.state_dict()["active"] is other.state_dict()["active"]
+
+
+def test_egd_that_was_off_is_off_after_resuming() -> None:
+    half = trainer(EGDCallback(until=eg.Until(0.95), monitor="val_acc"), epochs=1)
+    half.fit(Classifier(lambda epoch: 0.99), loader(), loader())
+    half.save_checkpoint("off.ckpt")
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    trainer(egd, epochs=2).fit(Classifier(lambda epoch: 0.1), loader(), loader(), ckpt_path="off.ckpt")
+    assert states(egd) == [False]
+
+
+def test_a_checkpoint_without_egd_warns() -> None:
+    half = trainer(epochs=1)
+    half.fit(Classifier(), loader())
+    half.save_checkpoint("plain.ckpt")
+    with pytest.warns(UserWarning, match="no state of EGD, so EGD starts at step 0, switched on"):
+        trainer(EGDCallback(), epochs=2).fit(Classifier(), loader(), loader(), ckpt_path="plain.ckpt")
+
+
+def test_states_must_be_as_many_as_attachments() -> None:
+    half = trainer(EGDCallback(), epochs=1)
+    half.fit(TwoOptimizers(), loader(), loader())
+    half.save_checkpoint("two.ckpt")
+    fit = trainer(EGDCallback(lambda module: [eg.matrices(module.net[0], head=None), None]), epochs=2)
+    with pytest.raises(ValueError, match="a state for each of 1 optimizers with EGD, got 2"):
+        fit.fit(TwoOptimizers(), loader(), ckpt_path="two.ckpt")
+
+
+def test_the_search_for_a_learning_rate_leaves_no_trace() -> None:
+    """It trains inside the fit, then restores a checkpoint of its own."""
+    search = LearningRateFinder(num_training_steps=5, update_attr=False)
+    plain, searched, egd = Classifier(), Classifier(), EGDCallback(transform=CHAIN)
+    trainer(EGDCallback(transform=CHAIN), epochs=1).fit(plain, loader(), loader())
+    trainer(egd, search, epochs=1).fit(searched, loader(), loader())
+    assert same(plain, searched)
+    assert egd.attachments[0].state_dict()["step"] == 4
+
+
+def test_a_test_run_leaves_no_state_to_the_next_fit() -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    first = trainer(egd, epochs=1)
+    first.fit(Classifier(lambda epoch: 0.99), loader(), loader())
+    first.save_checkpoint("off.ckpt")
+    module, again = Classifier(lambda epoch: 0.1), EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    run = trainer(again, epochs=1)
+    run.test(module, loader(), ckpt_path="off.ckpt", verbose=False)
+    assert again.attachments == ()
+    run.fit(module, loader(), loader())
+    assert states(again) == [True]
+
+
+# the end
+
+
+def test_egd_leaves_with_the_fit_and_a_second_starts_anew() -> None:
+    module, egd = Classifier(lambda epoch: 0.99), EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    trainer(egd, epochs=1).fit(module, loader(), loader())
+    (first,) = egd.attachments
+    assert not first.optimizer._optimizer_step_pre_hooks
+    module.metrics = lambda epoch: 0.1
+    trainer(egd, epochs=1).fit(module, loader(), loader())
+    (second,) = egd.attachments
+    assert second is not first
+    assert states(egd) == [True]
+    assert second.state_dict()["step"] == 4
+
+
+def test_egd_leaves_after_an_error() -> None:
+    class Fails(Classifier):
+        def on_train_epoch_end(self) -> None:
+            raise RuntimeError("no more")
+
+    egd = EGDCallback()
+    with pytest.raises(RuntimeError, match="no more"):
+        trainer(egd).fit(Fails(), loader())
+    assert not egd.attachments[0].optimizer._optimizer_step_pre_hooks
+
+
+# mistakes
+
+
+def test_two_callbacks_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="EGDCallback"):
+        trainer(EGDCallback(), EGDCallback())
+
+
+def test_an_attachment_by_hand_is_refused() -> None:
+    class ByHand(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = super().configure_optimizers()
+            eg.attach(optimizer, self)
+            return optimizer
+
+    with pytest.raises(ValueError, match="at most one attachment"):
+        trainer(EGDCallback()).fit(ByHand(), loader())
+
+
+def test_shards_are_refused() -> None:
+    class FSDPStrategy(SingleDeviceStrategy):
+        pass
+
+    class Mine(FSDPStrategy):
+        pass
+
+    with pytest.raises(ValueError, match="got FSDPStrategy, which shards them; use DDP"):
+        trainer(EGDCallback(), strategy=Mine(torch.device("cpu"))).fit(Classifier(), loader())
+
+
+def test_a_module_without_an_optimizer_is_refused() -> None:
+    class Without(TwoOptimizers):
+        def configure_optimizers(self) -> Any:
+            return None
+
+    with pytest.raises(ValueError, match="configure_optimizers must return an optimizer"):
+        trainer(EGDCallback()).fit(Without(), loader())
+
+
+def test_an_optimizer_that_is_replaced_is_noticed() -> None:
+    class Replaces(Classifier):
+        def on_train_epoch_start(self) -> None:
+            if self.trainer.current_epoch == 1:
+                self.trainer.strategy.optimizers = [torch.optim.SGD(self.parameters(), lr=0.1)]
+
+    with pytest.raises(RuntimeError, match="must be those of the start of fit, got another SGD"):
+        trainer(EGDCallback()).fit(Replaces(), loader())
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"until": eg.Until(0.95)}, ValueError, r"monitor must name the metric for Until\(.*\), got None; for example"),
+        ({"monitor": 3}, TypeError, "monitor must be the name of a metric, got 3"),
+        ({"until": 0.95, "monitor": "val_acc"}, TypeError, "until must be an Until"),
+        ({"transfrom": eg.Polar()}, TypeError, "transfrom"),
+        ({"plan": eg.Polar()}, TypeError, "plan must be a Plan, .* got Polar; leave it out"),
+        ({"plan": network()}, TypeError, "got Sequential"),
+        ({"transform": eg.Polar}, TypeError, "call it"),
+        ({"spectra": object()}, ValueError, "spectrum_every"),
+    ],
+)
+def test_settings_are_checked_at_once(settings: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        EGDCallback(**settings)
+
+
+def test_a_monitor_without_a_rule_warns() -> None:
+    with pytest.warns(UserWarning, match="no effect without until"):
+        EGDCallback(monitor="val_acc")
+
+
+def test_checking_settings_draws_no_random_number() -> None:
+    before = torch.get_rng_state()
+    EGDCallback(transform=CHAIN)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_without_lightning_the_error_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "egalitarian.integrations.lightning")
+    with pytest.raises(ImportError, match=r"pip install 'egalitarian\[lightning\]'"):
+        importlib.import_module("egalitarian.integrations.lightning")
+
+
+# the page, and the example
+
+PAGE = ROOT / "docs" / "trainers.md"
+
+
+def test_the_page_runs() -> None:
+    class Gan(TwoOptimizers):
+        def __init__(self) -> None:
+            super().__init__()
+            self.generator, self.discriminator = network(), network()
+
+        def training_step(self, batch: Any, index: int) -> None:  # type: ignore[override]
+            for optimizer, part in zip(self.optimizers(), (self.generator, self.discriminator), strict=True):  # type: ignore[arg-type]
+                optimizer.zero_grad()
+                self.manual_backward(part(batch[0]).square().mean())
+                optimizer.step()
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.Adam(part.parameters()) for part in (self.generator, self.discriminator)]
+
+        validation_step = None  # type: ignore[assignment]
+
+    found = {block.marked.partition(": ")[2]: block for block in blocks(PAGE.read_text(encoding="utf-8"))}
+    names: dict[str, Any] = {"eg": eg, "module": Classifier(), "gan": Gan()}
+    names |= {"train_loader": loader(), "val_loader": loader()}
+    for name in ("a fit that resumes", "two optimizers"):
+        execute(found[name], PAGE, names)
+    assert len(names["trainer"].optimizers) == 2
+
+
+def test_the_example_groks_and_resumes(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "hosts" / "lightning_module.py"), "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "bitwise the unbroken one: True" in done.stdout

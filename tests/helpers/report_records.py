@@ -12,6 +12,7 @@ import torch
 from egalitarian.lab.analysis import RunSummary
 from egalitarian.lab.config import SKETCH, Experiment, Run, catalog, encode, is_snapshot
 from egalitarian.lab.runs import Outcome, Record, Store, Stored
+from egalitarian.lab.runs.files import RECORDS
 
 HERE = {
     "when": "2026-01-02T03:04:05+00:00",
@@ -77,6 +78,13 @@ def write_run(
             writer.append(records, timing)
         writer.save(last, {"parameters.output.weight": torch.zeros(1)}, range(together))
     return store.find(run)
+
+
+def as_earlier(stored: Stored) -> Stored:
+    """The run as earlier versions stored it: with a checksum of the records alone."""
+    for checkpoint in stored.checkpoints():
+        checkpoint._replace(checksums={RECORDS: checkpoint.checksums[RECORDS]}).write(checkpoint.tensors())
+    return stored
 
 
 def a_record(epoch: int, crossed: int | None, last: int, threshold: float = 0.95) -> Record:

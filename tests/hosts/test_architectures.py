@@ -108,6 +108,8 @@ MODELS: dict[str, Callable[[], Any]] = {
         hf.CodeGenConfig(n_embd=32, n_layer=1, n_head=4, vocab_size=60, rotary_dim=4, n_positions=16, n_ctx=16)
     ),
     "LoRA on Llama": lambda: lora(llama(), "q_proj", "v_proj", task_type="CAUSAL_LM"),
+    "LoRA on GPT-2": lambda: lora(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2)), "c_attn", fan_in_fan_out=True),
+    "LoRA on GPT-NeoX": lambda: lora(hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**SMALL)), "query_key_value"),
     "LoRA on headless BERT": lambda: lora(bert(), "query", "value"),
     "LoRA, head trained": lambda: lora(
         hf.BertForSequenceClassification(hf.BertConfig(**SMALL, num_labels=3)), "query", modules_to_save=["classifier"]

@@ -16,7 +16,8 @@ import schedulefree
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
-from toy import assert_equalised, loss_of, network, same
+from torch.optim.lr_scheduler import ConstantLR
+from toy import assert_equalised, batch, loss_of, network, same
 
 import egalitarian as eg
 
@@ -208,7 +209,7 @@ def test_sharpness_aware_steps_are_equalised_through_their_base_optimizer(name: 
         optimizer = sharpness_aware(name, model)
         plan = eg.matrices(model)
         if how == "attached":
-            eg.attach(optimizer.base_optimizer, plan)
+            eg.attach(optimizer, plan)
         if how == "by hand":
             equalise_by_hand(optimizer.base_optimizer, plan)
         for step in range(4):
@@ -230,6 +231,60 @@ def test_sharpness_aware_steps_are_equalised_through_their_base_optimizer(name: 
 
     assert same(trained("attached"), trained("by hand"))
     assert not same(trained("attached"), trained("bare"))
+
+
+def test_the_step_of_gsam_is_equalised_after_its_decomposition() -> None:
+    def trained(how: str) -> nn.Module:
+        model = network()
+        base = SGD(model.parameters(), lr=0.1)
+        rho = pytorch_optimizer.ProportionScheduler(ConstantLR(base, factor=1.0), max_lr=0.1, max_value=0.05)
+        optimizer = pytorch_optimizer.GSAM(model.parameters(), base, model, rho)
+        plan = eg.matrices(model)
+        if how == "attached":
+            eg.attach(optimizer, plan)
+        if how == "by hand":
+            equalise_by_hand(base, plan)
+        for step in range(4):
+            optimizer.set_closure(nn.functional.cross_entropy, *batch(step))
+            optimizer.step()
+        return model
+
+    assert same(trained("attached"), trained("by hand"))
+    assert not same(trained("attached"), trained("bare"))
+
+
+def test_bsam_without_a_base_optimizer_has_equalised_gradients_from_its_closure() -> None:
+    def trained(how: str) -> nn.Module:
+        torch.manual_seed(0)
+        model = network()
+        optimizer = pytorch_optimizer.BSAM(model.parameters(), num_data=32, lr=0.1)
+        plan = eg.matrices(model)
+        if how == "attached":
+            eg.attach(optimizer, plan)
+        for step in range(4):
+
+            def closure(step: int = step, equalised: bool = how == "by hand") -> Tensor:
+                optimizer.zero_grad()
+                loss = loss_of(model, step)
+                loss.backward()
+                if equalised:
+                    eg.equalize_(plan)
+                return loss
+
+            closure(equalised=False)
+            torch.manual_seed(step)
+            optimizer.step(closure)
+        return model
+
+    assert same(trained("attached"), trained("by hand"))
+    assert not same(trained("attached"), trained("bare"))
+
+
+@pytest.mark.parametrize("name", ["LOMO", "AdaLOMO"])
+def test_updates_during_the_backward_pass_are_refused(name: str) -> None:
+    model = network()
+    with pytest.raises((TypeError, ValueError), match="backward"):
+        eg.attach(getattr(pytorch_optimizer, name)(model, lr=0.1), model)
 
 
 def test_several_losses_are_combined_before_they_are_equalised() -> None:

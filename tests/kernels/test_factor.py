@@ -1,6 +1,9 @@
 """polar by every method: against the float64 SVD, on any shape, dtype and memory layout, exact and fast."""
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
 import pytest
 import torch
@@ -31,10 +34,12 @@ from spectra import (
     singular_values,
 )
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.func import vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from egalitarian import polar
-from egalitarian.kernels import RTOL
+from egalitarian import normalize, polar, polar_lowrank
+from egalitarian.kernels import RTOL, TierChoice, natural
 
 HARD = {
     "cluster at the cut-off": at_cut_off(40, 60, 1, 0.0, 1e-6),
@@ -291,6 +296,36 @@ def test_polar_compiles_without_a_graph_break(method: str) -> None:
     G = gaussian(3, 6, 9)
     compiled = torch.compile(lambda matrix: polar(matrix, method=method), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(G), polar(G, method=method), rtol=0, atol=1e-6)
+
+
+CALLS: list[Callable[[Tensor], Tensor]] = [
+    *(partial(polar, precision=precision) for precision in get_args(TierChoice)),
+    *(partial(polar, method=method) for method in METHODS),
+    *(partial(polar, precision="fast", method=method) for method in ("polynomial", "eigh", "rational")),
+    partial(polar_lowrank, rank=2),
+    normalize,
+    natural,
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("shape", [(8, 6), (140, 130), (3, 8, 6)])
+def test_a_tensor_without_values_gives_one_of_its_shape(shape: tuple[int, ...], call: Callable[[Tensor], Tensor]) -> None:
+    found = call(torch.zeros(shape, device="meta"))
+    assert found.is_meta
+    assert (found.shape, found.dtype) == (shape, torch.float32)
+    with FakeTensorMode():
+        found = call(torch.zeros(shape))
+    assert isinstance(found, FakeTensor)
+    assert (found.shape, found.dtype) == (shape, torch.float32)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("method", ["polynomial", "eigh", "auto"])
+def test_make_fx_records_a_factor_of_any_values(method: str, mode: str) -> None:
+    recorded = make_fx(lambda matrix: polar(matrix, method=method), tracing_mode=mode)(gaussian(6, 9))
+    G = gaussian(6, 9, seed=1)
+    torch.testing.assert_close(recorded(G), polar(G, method=method), rtol=0, atol=1e-6)
 
 
 # -- fast ------------------------------------------------------------------------------------------------------------

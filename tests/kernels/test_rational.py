@@ -105,6 +105,17 @@ def test_rounding_of_the_gram_matrix_stays_below_the_error(
         assert singular_values(P)[0] < 1.001
 
 
+@pytest.mark.parametrize("seed", range(80, 90))
+@pytest.mark.parametrize("side", [64, 129, 171, 341])
+def test_matrices_of_few_distinct_values_are_as_exact(side: int, seed: int) -> None:
+    """All errors on the Gram matrix's diagonal have one sign there, and are larger than elsewhere."""
+    G = (torch.randint(0, 2, (side, side), generator=torch.Generator().manual_seed(seed)) * 2.0 - 1) / 3
+    for matrix in (G, G.clamp_min(0), (3 * G).round() / 7, torch.where(G > 0, 0.1, -0.3)):
+        P = polar(matrix, precision="fast")
+        assert mean_error(matrix, P) <= 1e-3
+        assert singular_values(P)[0] < 1.001
+
+
 @pytest.mark.parametrize("rows", [2, 3, 10, 30])
 def test_few_rows_in_effect_are_as_exact(rows: int) -> None:
     for seed in range(10):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from toy import loss_of, network, same
 from torch import Tensor, nn
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
+from toy import loss_of, network, same
 
 import egalitarian as eg
 

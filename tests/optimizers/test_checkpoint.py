@@ -99,6 +99,12 @@ def test_without_save_with_optimizer_the_state_dict_is_the_bare_one() -> None:
     assert optimizer._egalitarian.state_dict()["step"] == 2  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("value", [None, 1, "yes"])
+def test_save_with_optimizer_is_a_bool(value: Any) -> None:
+    with pytest.raises(ValueError, match="save_with_optimizer must be True or False, got"):
+        begin(save_with_optimizer=value)
+
+
 def test_two_optimizers_carry_a_state_each() -> None:
     one, one_optimizer, one_egd = begin()
     other, other_optimizer, other_egd = begin("sgd", eg.Polar())

@@ -14,7 +14,7 @@ import egalitarian as eg
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"equalize": False}, r"equalize=False, which attach does not read; leave .* matrices\(model, exclude=\.\.\.\)"),
+        ({"equalize": False}, r"equalize=False, which attach does not read; leave .* matrices\(exclude=\.\.\.\)"),
         ({"decay_before": 0.1}, r"decay_before=0\.1, which attach does not read; pass decay_before= to attach"),
     ],
 )

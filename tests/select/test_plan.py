@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
+from torch import nn
 from toy import EveryLayer, network
 
 import egalitarian as eg
@@ -54,3 +58,28 @@ def test_groups_have_separate_settings_for_taken_and_left_parameters() -> None:
     assert (first["weight_decay"], first["lr"], second["weight_decay"], second["lr"]) == (0.03, 3.0, 1e-4, 0.5)
     assert len(first["params"]) + len(second["params"]) == len(list(model.parameters()))
     eg.attach(optimizer, plan)
+
+
+def test_a_summary_counts_vectors_and_repeated_layers() -> None:
+    blocks = nn.ModuleDict({"blocks": nn.ModuleList([network(), network(1)]), "head": nn.Linear(3, 2)})
+    assert eg.matrices(blocks).summary().splitlines() == [
+        "blocks.*.*.weight  (8, 6)  2 times  taken as 8 x 6",
+        "7 vectors                           left: 1-D",
+        "blocks.*.*.weight  (5, 8)  2 times  taken as 5 x 8",
+        "blocks.*.*.weight  (3, 5)  2 times  taken as 3 x 5",
+        "head.weight        (2, 3)           left: output head",
+        "6 of 14 parameters taken, 83.7 % of the entries",
+    ]
+
+
+@pytest.mark.parametrize("text", [str, eg.Plan.summary])
+def test_a_plan_says_when_less_than_half_is_taken(text: Callable[[eg.Plan], str]) -> None:
+    model = nn.Sequential(nn.Embedding(40, 6), nn.Linear(6, 8), nn.Linear(8, 3))
+    assert text(eg.matrices(model)).endswith("1 of 5 parameters taken, 14.9 % of the entries, less than half")
+    assert text(eg.matrices(model, head=None, include="*.weight")).endswith(
+        "3 of 5 parameters taken, 96.6 % of the entries"
+    )
+
+
+def test_a_plan_without_parameters_is_printed() -> None:
+    assert str(eg.Plan(())) == eg.Plan(()).summary() == "0 of 0 parameters taken, no entries"

@@ -12,7 +12,7 @@ from toy import EveryLayer, network, shapes_taken
 import egalitarian as eg
 
 
-def test_the_default_set_is_linear_convolution_and_attention_weights_without_the_head() -> None:
+def test_the_default_set_is_every_layer_with_matrices_without_the_head() -> None:
     assert shapes_taken(eg.matrices(EveryLayer())) == {
         "conv.weight": [(8, 27)],
         "up.weight": [(10, 12)],
@@ -22,6 +22,8 @@ def test_the_default_set_is_linear_convolution_and_attention_weights_without_the
         "cross.k_proj_weight": [(6, 4)],
         "cross.v_proj_weight": [(6, 5)],
         "cross.out_proj.weight": [(6, 6)],
+        "lstm.weight_ih_l0": [(4, 6)] * 4,
+        "lstm.weight_hh_l0": [(4, 4)] * 4,
         "hidden.weight": [(9, 6)],
     }
 

@@ -79,7 +79,7 @@ def _apply_to_matrices(batch: Batch, grads: list[Tensor], transform: MatrixTrans
         else:
             outputs = parted(_guarded(transform, joined(matrices), site), like=matrices)
         for (position, target), output in zip(call, outputs, strict=True):
-            if output.shape == grads[position].shape:  # the matrix is the whole parameter
+            if output.shape == grads[position].shape and not target.output:  # the matrix is the whole parameter
                 results[position] = output
             else:
                 target.write(output, into=results.setdefault(position, torch.empty_like(grads[position])))

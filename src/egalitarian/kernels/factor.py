@@ -81,7 +81,8 @@ def polar(
             [0., 1.]])
     """
     route = choose(G, method=method, precision=precision, rtol=rtol, floor=floor)
-    with torch.autocast(G.device.type, enabled=False):  # it would lower the precision of products in float32
+    device = "cpu" if G.is_meta else G.device.type  # autocast has no meta device
+    with torch.autocast(device, enabled=False):  # it would lower the precision of products in float32
         kernel = partial(LOOSE.get((route.algorithm, route.tier), KERNELS[route.algorithm]), route)
         if route.scaled is None:
             return kernel(G, G.new_ones(1)).to(G.dtype)

@@ -335,10 +335,13 @@ def check_matrix(G: Tensor) -> None:
 
 
 def is_traced(G: Tensor) -> bool:
-    """Whether torch traces, compiles or vmaps, so that no value of G can be read."""
+    """Whether torch traces, compiles or vmaps, or G is on the meta device or fake, so that no value of G can be read."""
     return (
-        torch._C._functorch.is_batchedtensor(G)
-        or torch.compiler.is_compiling()
+        torch.compiler.is_compiling()
+        or G.is_meta
+        or hasattr(G, "fake_mode")
+        or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None  # make_fx
+        or torch._C._functorch.is_batchedtensor(G)
         or torch._C._get_tracing_state() is not None
     )
 

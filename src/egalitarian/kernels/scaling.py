@@ -17,7 +17,7 @@ def contained(
 ) -> Tensor:
     """kernel(X, scale) with X = G / scale, which can be squared in `dtype`. A non-finite matrix comes back as NaN.
 
-    The scale, of shape (..., 1), is a power of two per matrix, so that it changes no bit of a scale-free result.
+    The scale, of shape (..., 1), is a power of two per matrix, so that scaling itself rounds nothing.
 
     Args:
         readable: whether values may decide which operations run: on a CPU, outside vmap and tracing.

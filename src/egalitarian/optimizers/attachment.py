@@ -1,7 +1,7 @@
 """`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
 A step pre-hook alone is not enough. It runs before a closure has computed the gradients. A fused optimizer under a
-GradScaler gets scaled gradients. Copying the optimizer drops the hook. This file handles each case.
+GradScaler gets scaled gradients. Copying the optimizer drops the hook. This room handles each case.
 """
 
 from __future__ import annotations
@@ -203,6 +203,8 @@ class Attachment:
 
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches EGD on: as a whole, or for the stack elements where `mask` is True.
+
+        Before the first step, it says that EGD is meant to start here, though the optimizer may not.
 
         Raises:
             RuntimeError: EGD has been removed.

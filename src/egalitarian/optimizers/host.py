@@ -106,15 +106,13 @@ def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known
 def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> None:
     """Warns of a group's settings that EGD reads and `attach` does not."""
     for group in groups:
-        decay = group.get("decay_before", 0.0)
-        ways_out = {
-            "equalize=False": "leave its parameters out of the plan with matrices(model, exclude=...)",
-            f"decay_before={decay:g}": "pass decay_before= to attach, for all matrices",
-        }
-        ignored = (group.get("equalize", True) is False, decay not in (0.0, decay_before))
-        for (setting, way_out), there in zip(ways_out.items(), ignored, strict=True):
-            if there:
-                warnings.warn(f"a param group has {setting}, which attach does not read; {way_out}", stacklevel=4)
+        ignored = []
+        if group.get("equalize", True) is False:
+            ignored.append("equalize=False, which attach does not read; leave its matrices out with matrices(exclude=...)")
+        if (decay := group.get("decay_before", 0.0)) not in (0.0, decay_before):
+            ignored.append(f"decay_before={decay}, which attach does not read; pass decay_before= to attach")
+        for setting in ignored:
+            warnings.warn(f"a param group has {setting}", stacklevel=4)
 
 
 _DOUBTED: WeakSet[Plan] = WeakSet()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,25 +21,34 @@ class Target:
     """One matrix inside one parameter. If the parameter is a stack: one matrix per element of the stack."""
 
     name: str
-    """The parameter's name, with the rows in brackets where the parameter is split."""
+    """The parameter's name, with the rows in brackets where the parameter is split: `[0:8]`, or `[0:8 of every 24]`."""
     rows: int
     columns: int
     stack: int | None = None
     """Length of the leading axis of independent matrices; None without such an axis."""
     output: int = 0
-    """The axis, after the stack's, of the output units: 0, or 1 for a transposed convolution."""
+    """The axis, after the stack's, of the output units: 0, or 1 for weights that are (in, out)."""
     start: int = 0
+    repeats: int = 1
+    """Its rows are in so many runs, one in each equal part of the output axis; `start` counts from the part's first row."""
     note: str = ""
     """What the transform does to this matrix, if that depends on the matrix."""
 
     def view(self, tensor: Tensor) -> Tensor:
         """This target's part of a parameter-shaped tensor, output axis first, as a view."""
         first = 0 if self.stack is None else 1
-        return tensor.movedim(first + self.output, first).narrow(first, self.start, self.rows)
+        moved = tensor.movedim(first + self.output, first) if self.output else tensor
+        if self.repeats == 1:
+            return moved.narrow(first, self.start, self.rows)
+        run = moved.shape[first] // self.repeats
+        parts = moved.view(*moved.shape[:first], self.repeats, run, *moved.shape[first + 1 :])
+        return parts.narrow(first + 1, self.start, self.rows // self.repeats)
 
     def fold(self, tensor: Tensor) -> Tensor:
         """A parameter-shaped tensor as matrices, (rows, columns) or (stack, rows, columns)."""
-        return self.view(tensor).flatten(1 if self.stack is None else 2)
+        first = 0 if self.stack is None else 1
+        view = self.view(tensor)
+        return (view if self.repeats == 1 else view.flatten(first, first + 1)).flatten(first + 1)
 
     def write(self, matrix: Tensor, into: Tensor) -> None:
         """The inverse of `fold`: writes the matrices into a parameter-shaped tensor."""
@@ -58,7 +67,11 @@ class Entry:
     reason: str = ""
     note: str = ""
     stack: int | None = None
-    """Length of its leading axis, if that counts independent elements."""
+    """Length of its leading axis, if the user says that it counts independent elements."""
+    remark: str = ""
+    """What is not known for certain about its matrices."""
+    frozen: bool = False
+    """Whether it is left only because it asks for no gradient."""
 
     @cached_property
     def taken(self) -> bool:
@@ -77,7 +90,7 @@ class Entry:
             parts.append(f"{stack}{target.rows} x {target.columns}" + (f", {target.note}" if target.note else ""))
         unique = list(dict.fromkeys(parts))
         text = " + ".join(parts) if len(unique) > 1 else f"{len(parts)} times {unique[0]}" if parts[1:] else unique[0]
-        return f"taken as {text}" + (f" ({self.note})" if self.note else "")
+        return f"taken as {text}" + "".join(f" ({remark})" for remark in (self.remark, self.note) if remark)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +103,8 @@ class Plan:
     - `taken`: whether EGD takes it;
     - `targets`: its matrices, none if it is left alone;
     - `verdict`: the text that `print(plan)` shows.
+
+    `plan.summary()` is the short form, and `plan.doubts` says what is not certain.
     """
 
     entries: tuple[Entry, ...]
@@ -98,6 +113,8 @@ class Plan:
     """What the transform does to every matrix; `attach` fills it in."""
     modules: tuple[nn.Module, ...] = ()
     """The modules that own the matrices, as far as they are known."""
+    doubts: tuple[str, ...] = ()
+    """What is not certain, as sentences that end with the argument that settles it. `attach` and `EGD` warn with them."""
 
     @cached_property
     def targets(self) -> tuple[Target, ...]:
@@ -124,8 +141,8 @@ class Plan:
 
     @cached_property
     def stack(self) -> int | None:
-        """The length of the stacks, if every matrix is in one and all have the same length; otherwise None."""
-        lengths = {target.stack for target in self.targets}
+        """The length of the stacks named in `stack=`, if all that is taken is in one of the same length; otherwise None."""
+        lengths = {entry.stack for entry in self.taken}
         return lengths.pop() if len(lengths) == 1 else None
 
     @property
@@ -157,7 +174,7 @@ class Plan:
                 if "params" in settings:
                     raise ValueError(f"{what} must hold settings only, got 'params' too; leave it out: the plan has them")
             if entries:
-                groups.append({"params": PlannedParameters(Plan(entries)), **(settings or {})})
+                groups.append({"params": PlannedParameters(Plan(entries, doubts=self.doubts)), **(settings or {})})
         return groups
 
     def __len__(self) -> int:
@@ -170,16 +187,46 @@ class Plan:
         return f"Plan({len(self.taken)} taken, {len(self.left)} left)"
 
     def __str__(self) -> str:
-        names = max((len(entry.name) for entry in self.entries), default=0)
-        shapes = max((len(_shape(entry)) for entry in self.entries), default=0)
-        lines = [f"{entry.name:<{names}}  {_shape(entry):<{shapes}}  {entry.verdict}" for entry in self.entries]
+        rows = [(entry.name, str(entry.shape), entry.verdict) for entry in self.entries]
+        return "\n".join([*([self.header] if self.header else []), *_aligned(rows), self._share()])
+
+    def summary(self) -> str:
+        """The plan in a few lines: vectors are counted, and repeated layers share a line.
+
+        `*` stands for the numbers of repeated layers, so that a name can be pasted into `include=` or `exclude=`.
+
+        >>> from egalitarian import matrices
+        >>> blocks = [torch.nn.Linear(8, 8) for _ in range(12)]
+        >>> print(matrices(torch.nn.Sequential(*blocks, torch.nn.Linear(8, 2))).summary())
+        *.weight    (8, 8)  12 times  taken as 8 x 8
+        13 vectors                    left: 1-D
+        12.weight   (2, 8)            left: output head
+        12 of 26 parameters taken, 87.1 % of the entries
+        """
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for entry in self.entries:
+            name = (
+                "" if entry.reason == "1-D" else ".".join("*" if step.isdigit() else step for step in entry.name.split("."))
+            )
+            groups.setdefault((name, str(entry.shape) if name else "", entry.verdict), []).append(entry.name)
+        rows = []
+        for (name, shape, verdict), names in groups.items():
+            many = f"{len(names)} times" if names[1:] else ""
+            if name:
+                rows.append((name if many else names[0], shape, many, verdict))
+            else:
+                rows.append((f"{len(names)} vector{'s' if many else ''}", "", "", verdict))
+        return "\n".join([*_aligned(rows), self._share()])
+
+    def _share(self) -> str:
+        """How much is taken, in entries of parameters."""
         size = sum(entry.parameter.numel() for entry in self.entries)
         held = sum(entry.parameter.numel() for entry in self.taken)
         share = f"{100 * held / size:.1f} % of the entries" if size else "no entries"
+        less = ", less than half" if 2 * held < size else ""
         notes = Counter(entry.note for entry in self.taken if entry.note)
         remarks = "".join(f"; {count} of them {note}" for note, count in notes.items())
-        summary = f"{len(self.taken)} of {len(self)} parameters taken, {share}{remarks}"
-        return "\n".join([*([self.header] if self.header else []), *lines, summary])
+        return f"{len(self.taken)} of {len(self)} parameters taken, {share}{less}{remarks}"
 
 
 class PlannedParameters(list[tuple[str, Tensor]]):
@@ -227,5 +274,9 @@ def whole(name: str, parameter: Tensor) -> Entry:
     return Entry(name, parameter, shape, (Target(name, shape[0], math.prod(shape[1:])),))
 
 
-def _shape(entry: Entry) -> str:
-    return str(tuple(entry.shape))
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The rows as lines, with columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True) if width).rstrip() for row in rows
+    ]

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from egalitarian.checks import check_mapping
-from egalitarian.select.patterns import Listed, Selector, as_selectors, check_matched, chosen, last_layer, listing, matching
+from egalitarian.select.example import Example
+from egalitarian.select.fused import Pieces
+from egalitarian.select.head import Heads, heads_by_example, heads_of, last_layer
+from egalitarian.select.layouts import Layout, layout
+from egalitarian.select.listing import Listed, listing
+from egalitarian.select.patterns import Index, Selector, as_selectors, chosen
 from egalitarian.select.plan import Entry, Plan, Target
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -20,14 +28,16 @@ def matrices(
     *,
     include: Selector | Iterable[Selector] | None = None,
     exclude: Selector | Iterable[Selector] = (),
-    head: Selector | None = "last",
+    head: Selector | Iterable[Selector] | None = "auto",
     split: Mapping[str, Sequence[int]] | None = None,
     stack: Selector | Iterable[Selector] | bool | None = None,
+    example: Example | None = None,
 ) -> Plan:
     """Decides which parameters EGD takes, and as which matrices.
 
-    By default EGD takes the weights of Linear and convolution layers, except the output head. A convolution's weight is
-    flattened to (out, rest). A tied weight is left alone if any module that owns it is.
+    By default EGD takes the weights of Linear, convolution, recurrent, attention and expert layers, except the output head
+    and frozen weights. A convolution's weight is flattened to (out, rest); gates and known fused weights are split. A tied
+    weight is left alone if any module that owns it is.
 
     Args:
         model: a module, or a mapping of names to tensors. A mapping needs `include`, since names do not distinguish an
@@ -35,20 +45,24 @@ def matrices(
         include: what to take instead of the default set, as one or more selectors. A name pattern such as
             `"encoder.*.weight"` matches parameters; a module's name matches everything inside that module.
         exclude: what to leave alone, as one or more selectors.
-        head: the output layer, which is left alone. `"last"` means the last registered Linear or convolution, unless it is
-            the only one; with `include` it has no effect. None means no head, so the last layer is taken, too. For several
-            heads use `exclude`.
+        head: the output layers, which are left alone. `"auto"` finds them by their names, ties, widths and order; where
+            these disagree, the plan says "uncertain". One or more selectors name them: `head=["policy", "value"]`. `"last"`
+            means the last registered Linear or convolution, unless it is the only one. None means no head, so that all
+            layers are taken. With `include`, `"auto"` and `"last"` have no effect.
         split: `{pattern: sizes}` for fused weights. Each size is a number of output rows that form a matrix of their own.
-            `nn.MultiheadAttention.in_proj_weight` is split into three automatically.
+            It replaces what is known of a layer; one size keeps the weight whole.
         stack: parameters whose leading axis counts independent matrices, such as experts or seeds. True means every
             parameter.
+        example: an input of the model: a tensor, a tuple of arguments or a dict of keyword arguments. One forward pass then
+            decides which layers are heads: those whose outputs reach the model's without passing another layer.
 
     Returns:
         The plan. Print it to check which matrices EGD takes.
 
     Raises:
         TypeError: an argument has the wrong type, or `include` names a parameter that is not floating-point.
-        ValueError: a selector matches nothing, split sizes do not add up, or the plan takes no matrix.
+        ValueError: a selector matches nothing, split sizes do not add up, the model does not run on the example, or the
+            plan takes no matrix.
 
     >>> print(matrices(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))))
     0.weight  (4, 8)  taken as 4 x 8
@@ -57,7 +71,7 @@ def matrices(
     2.bias    (2,)    left: 1-D
     1 of 4 parameters taken, 69.6 % of the entries
     """
-    plan = survey(model, include=include, exclude=exclude, head=head, split=split, stack=stack)
+    plan = survey(model, include=include, exclude=exclude, head=head, split=split, stack=stack, example=example)
     if not plan.targets:
         raise ValueError(
             f"the plan must take at least one matrix, got none of {len(plan)} parameters; "
@@ -71,87 +85,189 @@ def survey(
     *,
     include: Selector | Iterable[Selector] | None = None,
     exclude: Selector | Iterable[Selector] = (),
-    head: Selector | None = "last",
+    head: Selector | Iterable[Selector] | None = "auto",
     split: Mapping[str, Sequence[int]] | None = None,
     stack: Selector | Iterable[Selector] | bool | None = None,
+    example: Example | None = None,
 ) -> Plan:
     """As `matrices`, but the plan may be without matrices: filters need none."""
     listed = listing(model)
     if include is None and not isinstance(model, nn.Module):
         raise ValueError("include must name what to take if the model is a mapping, got None; pass name patterns")
-    included = None if include is None else as_selectors("include", include)
-    by_default = isinstance(head, str) and head == "last"
-    heads = last_layer(model) if by_default else set()
-    heading = () if head is None or by_default else as_selectors("head", head)
-    excluded = as_selectors("exclude", exclude)
-    for what, selectors in (("include", included or ()), ("exclude", excluded), ("head", heading)):
-        check_matched(what, selectors, listed)
-    stacked = _stacked(stack, listed)
-    fused = _fused(split, listed)
-
-    def reason_against(item: Listed) -> str:
-        depth = item.parameter.ndim - (item in stacked)
-        if depth < 2:
-            return f"{depth}-D" + (" without the stack's axis" if item in stacked else "")
-        if matching(excluded, item):
-            return "excluded"
-        if matching(heading, item):
-            return "output head"
-        if item.parameter.dtype not in _DTYPES:
-            return f"dtype {item.parameter.dtype} is not supported"
-        if included is not None:
-            return "" if chosen(included, item) else "not included"
-        return next((reason for owner in item.owners if (reason := owner.reason_against(heads))), "")
-
-    _check_included(included or (), listed, stacked)
-    entries = []
-    for item in listed:
-        reason = reason_against(item)
-        if reason and item.owners[1:]:
-            reason += f" (tied: {' = '.join(owner.name for owner in item.owners)})"
-        shape = tuple(item.parameter.shape)
-        targets = () if reason else tuple(_targets(item, item in stacked, fused.pop(item, None)))
-        entries.append(
-            Entry(item.name, item.parameter, shape, targets, reason, stack=shape[0] if item in stacked else None)
-        )
-    if fused:
-        item = next(iter(fused))
-        raise ValueError(
-            f"split must name a parameter that is taken, got {item.name!r}, which is left alone "
-            f"({reason_against(item)}); include it or remove it from split"
-        )
+    index = Index(listed)
+    including = () if include is None else as_selectors("include", include)
+    included = None if include is None else chosen(index, including)
+    excluded = index.found("exclude", as_selectors("exclude", exclude))
+    heads = Heads() if include is not None and _is_rule(head) else _heads(model, index, listed, head, example)
+    if example is not None and (include is not None or not _is_rule(head, "auto")):
+        warnings.warn("example= has no effect beside include= or head=; leave out one of them", stacklevel=3)
+    choice = _Choice(index, listed, included, excluded, heads, _stacked(stack, index, listed), _fused(split, index))
+    choice.check_included(including)
+    entries = tuple(choice.entry(item) for item in listed)
+    choice.check_split()
     taken = {entry.parameter for entry in entries if entry.taken}
     modules = {owner.module: None for item in listed if item.parameter in taken for owner in item.owners}
-    return Plan(tuple(entries), modules=tuple(modules))
+    return Plan(entries, modules=tuple(modules), doubts=choice.doubts())
 
 
-def _targets(item: Listed, stacked: bool, sizes: Sequence[int] | None) -> Iterator[Target]:
+@dataclass(eq=False)
+class _Choice:
+    """What becomes of each parameter."""
+
+    index: Index
+    listed: Sequence[Listed]
+    included: set[Listed] | None
+    excluded: set[Listed]
+    heads: Heads
+    stacked: set[Listed]
+    fused: dict[Listed, tuple[int, ...]]
+    _reasons: dict[Listed, str] = field(default_factory=dict)
+
+    @cached_property
+    def layouts(self) -> dict[Listed, list[Layout]]:
+        return {item: [layout(owner, item.parameter) for owner in item.owners] or [Layout()] for item in self.listed}
+
+    def entry(self, item: Listed) -> Entry:
+        reason = self._reasons[item] = self._reason(item)
+        names = dict.fromkeys(owner.name for owner in item.owners)  # wrappers show one owner twice
+        if reason and len(names) > 1:
+            reason += f" (tied: {' = '.join(names)})"
+        shape = tuple(item.parameter.shape)
+        seen = next((each for each in self.layouts[item] if not each.reason), self.layouts[item][0])
+        targets = () if reason else tuple(_targets(item, seen, self._is_stacked(item), self.fused.get(item)))
+        remark = "" if reason or item in self.fused else seen.remark
+        stack = shape[0] if item in self.stacked else None
+        frozen = self._reasons[item] == "frozen"
+        return Entry(item.name, item.parameter, shape, targets, reason, remark=remark, stack=stack, frozen=frozen)
+
+    def check_included(self, selectors: Sequence[Selector]) -> None:
+        """Raises for a selector that matches vectors only. One that matches a weight and its bias is fine."""
+        for selector in selectors:
+            found = self.index.of("include", selector)
+            if all(self._depth(item) < 2 for item in found):
+                raise ValueError(
+                    f"include must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
+                    f"a matrix has at least two dimensions"
+                )
+            wrong = next((item for item in found if item.parameter.dtype not in _DTYPES), None)
+            if wrong is not None:
+                raise TypeError(
+                    f"include must name parameters of {', '.join(map(str, _DTYPES))}, got {wrong.name!r} of "
+                    f"{wrong.parameter.dtype}; leave it out"
+                )
+
+    def check_split(self) -> None:
+        item = next((item for item in self.fused if self._reasons[item]), None)
+        if item is not None:
+            raise ValueError(
+                f"split must name a parameter that is taken, got {item.name!r}, which is left alone "
+                f"({self._reasons[item]}); include it or remove it from split"
+            )
+
+    def doubts(self) -> tuple[str, ...]:
+        """What the plan is not sure of; what the user has chosen is sure."""
+        doubts = [self.heads.doubt] if self._is_uncertain else []
+        unknown = [item for item in self.listed if self._is_unknown(item)]
+        taken = sum(item.parameter.numel() for item in self.listed if not self._reasons[item])
+        size = sum(item.parameter.numel() for item in unknown)
+        if self.included is None and size > taken:
+            doubts.append(
+                f"{100 * size / (size + taken):.0f} % of the entries of hidden weights are in modules that are not "
+                f"recognised, such as {unknown[0].name!r}; name what to take with include=, or what to leave with exclude="
+            )
+        return tuple(doubts)
+
+    @cached_property
+    def _is_uncertain(self) -> bool:
+        """Whether the doubt about the head matters: not if the user has excluded the head, or all in question is frozen."""
+        heads = self.heads
+        matter = {item for item in heads.items | heads.rivals if item.parameter.requires_grad and item.parameter.ndim > 1}
+        return bool(heads.doubt) and not matter <= self.excluded and not heads.items <= self.excluded
+
+    def _is_unknown(self, item: Listed) -> bool:
+        """Whether it is left only because its module is not recognised."""
+        unknown = {each.reason for each in self.layouts[item] if not each.known}
+        return self._reasons[item] in unknown and item.parameter.requires_grad
+
+    def _is_stacked(self, item: Listed) -> bool:
+        return item in self.stacked or any(each.stacked for each in self.layouts[item])
+
+    def _depth(self, item: Listed) -> int:
+        return item.parameter.ndim - self._is_stacked(item)
+
+    def _reason(self, item: Listed) -> str:
+        """Why the parameter is left alone; empty if it is taken."""
+        if self._depth(item) < 2:
+            return f"{self._depth(item)}-D" + (" without the stack's axis" if self._is_stacked(item) else "")
+        if item in self.excluded:
+            return "excluded"
+        if item in self.heads.items:
+            return "output head, uncertain: head= or example= settles it" if self._is_uncertain else "output head"
+        if reason := _unsupported(item.parameter):
+            return reason
+        if self.included is not None:
+            return "" if item in self.included else "not included"
+        reason = next((each.reason for each in self.layouts[item] if each.reason), "")
+        return reason or ("" if item.parameter.requires_grad else "frozen")
+
+
+def _is_rule(head: object, *rules: str) -> bool:
+    return isinstance(head, str) and head in (rules or ("auto", "last"))
+
+
+def _heads(
+    model: nn.Module | Mapping[str, Tensor],
+    index: Index,
+    listed: Sequence[Listed],
+    head: Selector | Iterable[Selector] | None,
+    example: Example | None,
+) -> Heads:
+    if head is None:
+        return Heads()
+    if not _is_rule(head):
+        return Heads(frozenset(index.found("head", as_selectors("head", head))))
+    if not isinstance(model, nn.Module):
+        return Heads()
+    if head == "last":
+        return last_layer(listed)
+    return heads_of(listed) if example is None else heads_by_example(model, listed, example)
+
+
+def _unsupported(parameter: Tensor) -> str:
+    if type(parameter).__module__.partition(".")[0] == "torchao":
+        return f"quantised ({type(parameter).__name__})"
+    if parameter.dtype in _DTYPES:
+        return ""
+    quantised = not parameter.is_complex() and parameter.dtype != torch.bool
+    return f"quantised ({parameter.dtype})" if quantised else f"dtype {parameter.dtype} is not supported"
+
+
+def _targets(item: Listed, seen: Layout, stacked: bool, sizes: tuple[int, ...] | None) -> Iterator[Target]:
     shape = item.parameter.shape[1:] if stacked else item.parameter.shape
     stack = item.parameter.shape[0] if stacked else None
-    output = 1 if any(owner.transposed for owner in item.owners) else 0
-    rows = shape[output]
+    output, rows = seen.output, shape[seen.output]
     columns = math.prod(length for axis, length in enumerate(shape) if axis != output)
-    sizes = item.pieces if sizes is None else sizes
-    if sizes is None:
+    pieces = seen.pieces if sizes is None else Pieces(sizes)
+    if pieces is None:
         yield Target(item.name, rows, columns, stack, output)
         return
-    if sum(sizes) != rows:
+    if sum(pieces.sizes) * pieces.repeats != rows:
         raise ValueError(
-            f"split sizes must add up to the {rows} output rows of {item.name!r}, got {tuple(sizes)} = {sum(sizes)}; "
-            f"give one size per matrix"
+            f"split sizes must add up to the {rows} output rows of {item.name!r}, got {pieces.sizes} = "
+            f"{sum(pieces.sizes)}; give one size per matrix"
         )
     start = 0
-    for size in sizes:
-        yield Target(f"{item.name}[{start}:{start + size}]", size, columns, stack, output, start)
+    for size in pieces.sizes:
+        every = f" of every {sum(pieces.sizes)}" if pieces.repeats > 1 else ""
+        name = f"{item.name}[{start}:{start + size}{every}]"
+        yield Target(name, size * pieces.repeats, columns, stack, output, start, pieces.repeats)
         start += size
 
 
-def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequence[Listed]) -> set[Listed]:
+def _stacked(stack: Selector | Iterable[Selector] | bool | None, index: Index, listed: Sequence[Listed]) -> set[Listed]:
     if stack is None or stack is False:
         return set()
-    selectors = ("*",) if stack is True else as_selectors("stack", stack)
-    check_matched("stack", selectors, listed)
-    found = [item for item in listed if matching(selectors, item)]
+    found = list(listed) if stack is True else sorted(index.found("stack", as_selectors("stack", stack)), key=listed.index)
     scalar = next((item for item in found if item.parameter.ndim == 0), None)
     if scalar is not None:
         raise ValueError(
@@ -164,35 +280,16 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, listed: Sequenc
     return set(found)
 
 
-def _fused(split: Mapping[str, Sequence[int]] | None, listed: Sequence[Listed]) -> dict[Listed, Sequence[int]]:
-    fused: dict[Listed, Sequence[int]] = {}
+def _fused(split: Mapping[str, Sequence[int]] | None, index: Index) -> dict[Listed, tuple[int, ...]]:
+    fused: dict[Listed, tuple[int, ...]] = {}
     if split is not None:
         check_mapping("split", split, "for example {'qkv.weight': (64, 64, 64)}")
     for pattern, sizes in (split or {}).items():
-        check_matched("split", as_selectors("split", pattern), listed)
+        found = index.found("split", as_selectors("split", pattern))
         whole_rows = isinstance(sizes, Sequence) and all(isinstance(size, int) and size > 0 for size in sizes)
         if not whole_rows or not sizes:
             raise ValueError(
                 f"split must give positive sizes for {pattern!r}, got {sizes!r}; list the output rows of each matrix"
             )
-        for item in listed:
-            if matching((pattern,), item) and item.parameter.ndim >= 2:
-                fused[item] = tuple(sizes)
+        fused |= {item: tuple(sizes) for item in found if item.parameter.ndim >= 2}
     return fused
-
-
-def _check_included(included: Sequence[Selector], listed: Sequence[Listed], stacked: set[Listed]) -> None:
-    """Raises for a selector that matches vectors only. One that matches a weight and its bias is fine."""
-    for selector in included:
-        found = [item for item in listed if matching((selector,), item)]
-        if all(item.parameter.ndim - (item in stacked) < 2 for item in found):
-            raise ValueError(
-                f"include must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
-                f"a matrix has at least two dimensions"
-            )
-        wrong = next((item for item in found if item.parameter.dtype not in _DTYPES), None)
-        if wrong is not None:
-            raise TypeError(
-                f"include must name parameters of {', '.join(map(str, _DTYPES))}, got {wrong.name!r} of "
-                f"{wrong.parameter.dtype}; leave it out"
-            )

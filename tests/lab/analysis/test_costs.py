@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from egalitarian.lab.analysis import Compared, FreshCost, Side, fastest_stock, ratios_to_stock
+from egalitarian.lab.analysis import FreshCost, MethodCost, Side, fastest_stock, ratios_to_stock
 
 
-def method(name: str, side: Side, *seeds: float) -> Compared:
-    return Compared(name, name.upper(), side, FreshCost(seeds, 100.0))
+def method(name: str, side: Side, *seeds: float) -> MethodCost:
+    return MethodCost(name, name.upper(), side, FreshCost(seeds, 100.0))
 
 
 def test_the_fastest_stock_optimizer_has_the_smallest_median_whatever_others_have() -> None:

@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from report_records import write_run
+from report_records import as_earlier, write_run
 
 from egalitarian.lab.analysis import estimate, gather
 from egalitarian.lab.config import SpecError
-from egalitarian.lab.runs import Store
+from egalitarian.lab.runs import Evidence, Store, pack
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_runs_of_other_settings_are_listed_with_what_differs_and_count_nowhere(s
 
 
 def test_an_older_version_is_a_variant(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd", 0, 30)
+    stored = as_earlier(write_run(store, "addition-97", "egd", 0, 30))
     spec = {**stored.spec, "version": 0, "id": "000000000000"}
     (stored.folder / "spec.json").write_text(json.dumps(spec))
     found = gather(store)
@@ -71,7 +71,7 @@ def test_an_older_version_is_a_variant(store: Store) -> None:
 
 
 def test_a_run_from_before_a_setting_that_it_has_at_its_default_counts(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd", 0, 30)
+    stored = as_earlier(write_run(store, "addition-97", "egd", 0, 30))
     spec = stored.spec
     del spec["settings"]["transform"][0]["precision"]
     (stored.folder / "spec.json").write_text(json.dumps(spec))
@@ -79,7 +79,7 @@ def test_a_run_from_before_a_setting_that_it_has_at_its_default_counts(store: St
 
 
 def test_a_transform_that_was_edited_does_not_count(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd-rsvd-64", 0, 30)
+    stored = as_earlier(write_run(store, "addition-97", "egd-rsvd-64", 0, 30))
     spec = stored.spec
     spec["settings"]["transform"][0]["rank"] = 63
     (stored.folder / "spec.json").write_text(json.dumps(spec))
@@ -88,7 +88,7 @@ def test_a_transform_that_was_edited_does_not_count(store: Store) -> None:
 
 
 def test_a_timing_that_divides_by_nothing_becomes_a_warning_and_the_other_runs_count(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd", 0, 30)
+    stored = as_earlier(write_run(store, "addition-97", "egd", 0, 30))
     write_run(store, "addition-97", "egd", 1, 30)
     path = stored.folder / "timings.jsonl"
     path.write_text(path.read_text().replace('"seeds":4', '"seeds":0'))
@@ -98,12 +98,37 @@ def test_a_timing_that_divides_by_nothing_becomes_a_warning_and_the_other_runs_c
 
 
 def test_a_spec_that_was_edited_does_not_count(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd", 0, 30)
-    path = stored.folder / "spec.json"
-    path.write_text(path.read_text().replace('"lr": 0.7', '"lr": 0.9'))
+    for seed, stored in enumerate([as_earlier, lambda stored: stored]):
+        path = stored(write_run(store, "addition-97", "egd", seed, 30)).folder / "spec.json"
+        path.write_text(path.read_text().replace('"lr": 0.7', '"lr": 0.9'))
     found = gather(store)
     assert not found.runs
-    assert found.variants[0].differs == "optim.lr = 0.9 (catalogue: 0.7)"
+    assert [(run.seed, run.differs) for run in found.variants] == [(0, "optim.lr = 0.9 (catalogue: 0.7)")]
+    (warning,) = found.warnings
+    assert "seed-1-" in warning
+    assert "spec.json must hold" in warning
+
+
+@pytest.mark.parametrize("file", ["timings.jsonl", "environment.jsonl"])
+def test_times_and_environments_that_were_edited_are_a_warning(store: Store, file: str) -> None:
+    stored = write_run(store, "addition-97", "egd", 0, 30)
+    write_run(store, "addition-97", "egd", 1, 30)
+    path = stored.folder / file
+    path.write_text(path.read_text().replace('"seeds":4', '"seeds":8'))
+    found = gather(store)
+    assert [run.seed for run in found.runs] == [1]
+    assert f"{file} must hold" in found.warnings[0]
+
+
+def test_runs_without_checksums_of_all_files_are_said(store: Store) -> None:
+    as_earlier(write_run(store, "addition-97", "egd", 0, 30))
+    write_run(store, "addition-97", "egd", 1, 30)
+    expected = (
+        "Without checksums of settings, environment and times, as earlier versions stored them: addition-97 egd (1)",
+    )
+    assert gather(store).remarks == expected
+    pack(store, store.root / "packed")
+    assert gather(Evidence(store.root / "packed")).remarks == expected
 
 
 def test_a_copied_folder_does_not_count_twice(store: Store) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from report_records import write_run
+from report_records import as_earlier, write_run
 
 from egalitarian.lab.analysis import Gathered, check, gather
 from egalitarian.lab.report import write_report
@@ -100,7 +100,7 @@ def test_an_older_record_of_muon_counts_where_there_is_no_other_and_has_a_label(
 
 def test_an_older_record_of_both_tiers_says_so(store: Store) -> None:
     """Begun on a CPU and continued on a GPU, which version 1 did."""
-    stored = write_run(store, "addition-97", "egd", 0, 29, polar="exact", old=True)
+    stored = as_earlier(write_run(store, "addition-97", "egd", 0, 29, polar="exact", old=True))
     with (stored.folder / "environment.jsonl").open("a") as file:
         file.write(json.dumps({**stored.environments[0], "polar": "fast", "epoch": 30}) + "\n")
     assert counted(gather(store)) == [(0, 29, "exact, fast to 1e-2 (version 1)")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_records import write_run
+from report_records import as_earlier, write_run
 
 from egalitarian.lab.analysis import estimate, gather
 from egalitarian.lab.analysis.reading import TrainingSession, busy_seconds, sessions_of
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_how_the_polar_factor_was_taken_is_read_over_all_sessions(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd", 0, 29, polar="exact")
+    stored = as_earlier(write_run(store, "addition-97", "egd", 0, 29, polar="exact"))
     with (stored.folder / "environment.jsonl").open("a") as file:
         file.write(json.dumps({**stored.environments[0], "polar": "fast", "epoch": 30}) + "\n")
     write_run(store, "addition-97", "egd", 1, 29)
@@ -46,7 +46,7 @@ def test_times_are_one_seeds_share_without_measuring(store: Store) -> None:
 
 
 def test_times_of_a_run_in_two_sessions_are_those_of_the_longer(store: Store) -> None:
-    stored = write_run(store, "addition-97", "egd", 0, 29, ms=3.0)
+    stored = as_earlier(write_run(store, "addition-97", "egd", 0, 29, ms=3.0))
     about = stored.environments[0]
     later = {**about, "hardware": "a slow one", "device": "cpu", "threads": 2, "epoch": 30, "seeds": 1}
     with (stored.folder / "environment.jsonl").open("a") as file:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from report_records import write_run
+from report_records import as_earlier, write_run
 from small import CPU, groks
 
 import egalitarian as eg
@@ -204,7 +204,7 @@ def aged(store: Store, run: Run, experiment: str, method: str) -> Path:
     """A stored run as an older version left it: folders and spec.json with the old names."""
     old = store.root / experiment / method / f"seed-{run.seed}-{run.id}"
     old.parent.mkdir(parents=True, exist_ok=True)
-    store.folder(run).rename(old)
+    as_earlier(store.find(run)).folder.rename(old)
     spec = json.loads((old / "spec.json").read_text())
     settings = {**renamed.as_hashed(spec["settings"]), "title": "an old title"}
     (old / "spec.json").write_text(json.dumps({**spec, "experiment": experiment, "method": method, "settings": settings}))

@@ -64,6 +64,15 @@ def test_a_mistake_is_a_message(mistake: str, command, tmp_path: Path) -> None:
     assert "Traceback" not in out + err
 
 
+def test_a_long_value_is_shown_by_its_ends(command) -> None:
+    code, _, err = command("show", "addition-97", "--set", f"optim.lr=b{'a' * 5000}")
+    assert code == 2
+    assert len(err) < 2100
+    assert err.startswith("egalitarian: addition-97: methods.sgd.optim.lr must be a finite number, got 'baaa")
+    assert re.search(r"a \[\.\.\. 3\d\d\d characters \.\.\.\] a", err)
+    assert err.endswith("a'; correct the value\n")
+
+
 @pytest.mark.parametrize("arguments", [["gork"], ["run"], ["run", "addition-97", "--epochs", "0"], ["grok", "--sed", "1"]])
 def test_mistakes_that_the_parser_finds(arguments: list[str], command) -> None:
     code, out, err = command(*arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_records import write_run
+from report_records import as_earlier, write_run
 
 from egalitarian.lab.analysis import VerdictRecord, check, gather, judge
 from egalitarian.lab.analysis.judging import RecordedVerdict
@@ -90,7 +90,7 @@ def test_time_is_a_runs_share_and_a_tables_while_any_was_at_work(tmp_path: Path)
     (run, _) = gather(store).of("mnist", "egd")
     assert run.seconds == pytest.approx(500 * 0.040 * 1.5, rel=0.01)
     assert write_report(store, tmp_path / "one", ["mnist"]).cost[0] == "Table 6: 3 min of GPU time for 4 runs"
-    (other.folder / "timings.jsonl").unlink()
+    (as_earlier(other).folder / "timings.jsonl").unlink()
     report = write_report(store, tmp_path / "out", ["mnist"])
     assert report.cost[0] == "Table 6: 3 min of GPU time for 3 runs, 1 run without stored times"
     assert "Table 6: 1 of 4 runs have no stored times" in (tmp_path / "out" / "SUMMARY.md").read_text()

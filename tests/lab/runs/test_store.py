@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 import safetensors
 import torch
+from report_records import as_earlier
 from small import CPU, files, groks, recorded, run, small
 
 from egalitarian.lab.analysis import gather
-from egalitarian.lab.config import Run
-from egalitarian.lab.runs import Stop, Store, Stored, StoreError, environment, sweeps
+from egalitarian.lab.config import Run, SpecError
+from egalitarian.lab.runs import CONCURRENT, Stop, Store, Stored, StoreError, environment, sweeps
 from egalitarian.lab.runs import store as store_module
-from egalitarian.lab.runs.files import Checkpoint, Held, acquire, write_atomically
+from egalitarian.lab.runs.files import Checkpoint, Held, Log, acquire, write_atomically
 
 EXPERIMENT = groks()
 SEEDS = [6, 0]
@@ -178,6 +179,13 @@ def test_an_environment_names_no_person_machine_or_path() -> None:
     assert str(Path(__file__).parents[3]) not in json.dumps(found)
 
 
+@pytest.mark.parametrize("value", ["abc", "", "-1", "1.5", "٣", "9" * 5000])
+def test_a_number_of_processes_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONCURRENT, value)
+    with pytest.raises(SpecError, match=f"{CONCURRENT} must be a number of processes, got .*; unset it"):
+        environment(CPU)
+
+
 # damage
 
 
@@ -208,6 +216,10 @@ def of_another_run(path: Path) -> None:
     path.write_text(json.dumps(the_run(99).describe()))
 
 
+def more_threads(path: Path) -> None:
+    path.write_text(path.read_text().replace('"threads":', '"threads":1'))
+
+
 def a_list(path: Path) -> None:
     path.write_text("[1, 2]")
 
@@ -225,10 +237,23 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "checkpoint garbled": ("checkpoint-3.safetensors", garble, "must be as the lab wrote it"),
     "checkpoint empty": ("checkpoint-3.safetensors", empty, "must be as the lab wrote it"),
     "checkpoint foreign": ("checkpoint-3.safetensors", foreign, "must be as the lab wrote it, got KeyError"),
-    "spec of another run": ("spec.json", of_another_run, "must belong to run .*, got"),
-    "spec garbled": ("spec.json", garble, "must be as the lab wrote it"),
-    "spec a list": ("spec.json", a_list, "must belong to run .*, got None"),
+    "spec of another run": ("spec.json", of_another_run, "has a checksum of, got"),
+    "spec edited": ("spec.json", edit, "has a checksum of, got other bytes: it was cut or edited"),
+    "spec gone": ("spec.json", Path.unlink, "must be as the lab wrote it, got FileNotFoundError"),
+    "timings cut": ("timings.jsonl", cut, "has a checksum of, got only"),
+    "timings edited": ("timings.jsonl", edit, "has a checksum of, got other bytes: it was cut or edited"),
+    "timings empty": ("timings.jsonl", empty, "got only 0 bytes"),
+    "timings gone": ("timings.jsonl", Path.unlink, "must be as the lab wrote it, got FileNotFoundError"),
+    "environment cut": ("environment.jsonl", cut, "has a checksum of, got only"),
+    "environment of more threads": ("environment.jsonl", more_threads, "has a checksum of, got other bytes"),
+    "environment gone": ("environment.jsonl", Path.unlink, "must be as the lab wrote it, got FileNotFoundError"),
 }
+IN_OLD_RUNS = {
+    "spec of another run": (of_another_run, "must belong to run .*, got"),
+    "spec garbled": (garble, "must be as the lab wrote it"),
+    "spec a list": (a_list, "must belong to run .*, got None"),
+}
+"""Of spec.json, in runs of earlier versions."""
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -245,6 +270,32 @@ def test_damage_is_an_error_and_nothing_is_deleted(half: Path, name: str) -> Non
     with pytest.raises(StoreError):
         train(half, LONG, [6])
     assert files(half) == before
+
+
+@pytest.mark.parametrize("name", IN_OLD_RUNS)
+def test_the_settings_of_a_run_without_their_checksum_are_still_compared(half: Path, name: str) -> None:
+    damage, expected = IN_OLD_RUNS[name]
+    as_earlier(Store(half).find(the_run()))
+    damage(only(half, "spec.json"))
+    before = files(half)
+    with pytest.raises(StoreError, match=expected):
+        train(half, LONG)
+    assert files(half) == before
+
+
+def test_a_run_of_an_earlier_version_resumes_and_gets_checksums(half: Path, unbroken: dict[str, bytes]) -> None:
+    for seed in SEEDS:
+        stored = as_earlier(Store(half).find(the_run(seed)))
+        assert not stored.has_checksums
+        assert (len(stored.timings), len(stored.environments), len(stored.records())) == (3, 1, 6)
+    for name in ("timings.jsonl", "environment.jsonl", "spec.json"):
+        only(half, name).unlink()  # what nobody could notice then is no error
+    assert Store(half).find(the_run()).timings == []
+    assert train(half, LONG) == unbroken
+    for seed, trained in ((6, 3), (0, 6)):
+        stored = Store(half).find(the_run(seed))
+        assert stored.has_checksums
+        assert len(stored.timings) == trained
 
 
 @pytest.mark.parametrize("name", [name for name, (file, *_) in DAMAGES.items() if file == "records.jsonl"])
@@ -312,13 +363,20 @@ def test_lines_after_the_checkpoint_are_trained_again(half: Path, unbroken: dict
     assert train(half, LONG) == unbroken
 
 
+@pytest.mark.parametrize(
+    ("rest", "earlier"), [('{"epoch":3,"trai', False), ('{"epoch":3}\n', False), ("\n", False), ('{"epoch":3,"trai', True)]
+)
 @pytest.mark.parametrize("file", ["timings.jsonl", "environment.jsonl"])
-def test_half_a_line_of_what_does_not_count_is_no_obstacle(half: Path, unbroken: dict[str, bytes], file: str) -> None:
+def test_lines_after_the_checkpoint_do_not_count(
+    half: Path, unbroken: dict[str, bytes], file: str, rest: str, earlier: bool
+) -> None:
     path = only(half, file)
     whole = path.read_text()
-    path.write_text(whole + '{"epoch":3,"trai')
+    path.write_text(whole + rest)
     stored = Store(half).find(the_run())
-    assert stored.timings
+    if earlier:
+        as_earlier(stored)
+    assert (len(stored.timings), len(stored.environments)) == (3, 1)
     assert train(half, LONG) == unbroken
     assert path.read_text().startswith(whole)
     lines = stored.timings if file == "timings.jsonl" else stored.environments
@@ -356,7 +414,7 @@ def test_a_sealed_run_is_read_but_not_extended(half: Path) -> None:
         Store(half).find(the_run(seed)).seal()
     before = files(half)
     assert [progress.next_epoch for progress in run(half, EXPERIMENT, "egd", SEEDS, SHORT)] == [3, 3]
-    assert sum(len(content) for name, content in before.items() if name.endswith(".safetensors")) < 1000
+    assert all(len(content) < 1000 for name, content in before.items() if name.endswith(".safetensors"))
     with pytest.raises(StoreError, match=r"must have its weights to be trained further, got a sealed run; .*--runs"):
         train(half, LONG)
     assert files(half) == before
@@ -444,13 +502,20 @@ def test_a_folder_that_is_moved_away_is_said_and_the_run_resumes_once_it_is_back
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
 @pytest.mark.parametrize("file", ["timings.jsonl", "environment.jsonl"])
-def test_a_device_that_is_full(half: Path, unbroken: dict[str, bytes], file: str) -> None:
+def test_a_device_that_is_full(half: Path, unbroken: dict[str, bytes], file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = only(half, file)
     whole = path.read_bytes()
-    path.unlink()
-    path.symlink_to("/dev/full")
-    with pytest.raises(StoreError, match=MESSAGE):
-        train(half, LONG)
+    flush = Log.flush
+
+    def flush_to_a_full_device(log: Log) -> Any:
+        path.unlink(missing_ok=True)
+        path.symlink_to("/dev/full")
+        return flush(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "flush", flush_to_a_full_device)
+        with pytest.raises(StoreError, match=MESSAGE):
+            train(half, LONG)
     path.unlink()
     path.write_bytes(whole)
     assert train(half, LONG) == unbroken
@@ -505,7 +570,7 @@ def test_a_folder_that_may_not_be_written_to(
 def test_a_lock_is_let_go_when_a_writer_cannot_be_made(half: Path) -> None:
     of_another_run(only(half, "spec.json"))
     for _ in range(2):  # the second finds no process that holds it
-        with pytest.raises(StoreError, match="must belong to run"):
+        with pytest.raises(StoreError, match=r"spec\.json must hold"):
             Store(half).open(the_run())
 
 

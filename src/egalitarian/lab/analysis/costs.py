@@ -52,7 +52,7 @@ class FreshCost(NamedTuple):
         return f"> {self.bound:{form}}" if math.isinf(value) else f"{value:{form}}"
 
 
-class Compared(NamedTuple):
+class MethodCost(NamedTuple):
     """A method of a comparison."""
 
     method: str
@@ -61,13 +61,13 @@ class Compared(NamedTuple):
     cost: FreshCost
 
 
-def fastest_stock(methods: Sequence[Compared]) -> Compared | None:
+def fastest_stock(methods: Sequence[MethodCost]) -> MethodCost | None:
     """The stock optimizer with the smallest median; of equals the one with fewer failed seeds."""
     stock = [each for each in methods if each.side == "stock"]
     return min(stock, key=lambda each: (each.cost.median, each.cost.failed), default=None)
 
 
-def ratios_to_stock(families: Mapping[str, Sequence[Compared]]) -> dict[str, dict[str, float]]:
+def ratios_to_stock(families: Mapping[str, Sequence[MethodCost]]) -> dict[str, dict[str, float]]:
     """For each method and family, its median over that of the fastest stock optimizer; infinite where it fails.
 
     Families without a stock optimizer that passes are left out.

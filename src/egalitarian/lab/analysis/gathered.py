@@ -64,7 +64,7 @@ class Gathered:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is stored and counts nowhere, and what counts as an older record."""
+        """What is stored and counts nowhere, what counts as an older record, and what nobody could see edited."""
         found = []
         if self.not_begun:
             found.append(f"Not begun, without a trained epoch, and counted nowhere: {', '.join(self.not_begun)}")
@@ -72,6 +72,10 @@ class Gathered:
         if old:
             counts = ", ".join(f"{name} ({count})" for name, count in old.items())
             found.append(f"Older records, of version {OLD_VERSION}, count where there are no others: {counts}")
+        bare = Counter(f"{run.experiment} {run.method}" for run in self.runs if not run.has_checksums)
+        if bare:
+            counts = ", ".join(f"{name} ({count})" for name, count in bare.items())
+            found.append(f"Without checksums of settings, environment and times, as earlier versions stored them: {counts}")
         return tuple(found)
 
     def of(self, experiment: str, method: str) -> list[RunSummary]:
@@ -247,6 +251,7 @@ def _summarize(stored: StoredRun, experiment: Experiment | None, store: Source) 
         sessions=reading.sessions,
         polar=_polar(spec, run, reading),
         old=run is not None and run.old,
+        has_checksums=stored.has_checksums,
         differs=_differences(spec, experiment, run, stored.folder, store),
     )
     return summary, reading

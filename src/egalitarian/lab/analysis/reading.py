@@ -134,6 +134,8 @@ class RunSummary:
     """The tier of the polar factor, with the version of an older record; empty without a polar factor."""
     old: bool = False
     """Whether version 1 stored it, and another version would train another run."""
+    has_checksums: bool = True
+    """Whether settings, environments and times have checksums, as the records do."""
     differs: str = ""
     """How a variant differs from the catalogue; empty for a run that counts."""
 

@@ -67,6 +67,10 @@ class StoredRun(Protocol):
     def lacks_checkpoint(self) -> bool:
         """Whether there are records but no checkpoint at all."""
 
+    @property
+    def has_checksums(self) -> bool:
+        """Whether settings, environments and timings have checksums, as the records do."""
+
     def epochs(self) -> list[Record]:
         """The record of every epoch, in order."""
 
@@ -152,6 +156,11 @@ class Packed:
     def lacks_checkpoint(self) -> bool:
         """Never: such a run is not packed."""
         return False
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether settings, environments and timings had checksums when they were packed, as the records did."""
+        return bool(self.about.get("checksums"))
 
     def epochs(self) -> list[Record]:
         """The record of every epoch, with the measures that are packed."""

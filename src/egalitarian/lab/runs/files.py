@@ -16,8 +16,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from egalitarian.lab.config import Record
-
 DRAFT = ".draft"
 """Ending of a file that is being written; a killed process may leave one behind."""
 
@@ -90,10 +88,16 @@ def writable(path: Path, way_out: str = KEPT) -> Iterator[None]:
         raise StoreError(f"{name} must be writable, got: {reason}; {way_out}") from error
 
 
+LONGEST = 2000
+"""Characters of a message that are shown: half of them from its beginning, half from its end, where the way out is."""
+
+
 def message_of(error: Exception) -> str:
     """The text of an error for the user. Python's own about a file begins with a number and has no way out."""
     if not isinstance(error, OSError) or error.strerror is None:
-        return str(error)
+        text, half = str(error), LONGEST // 2
+        left_out = len(text) - LONGEST
+        return text if left_out <= 0 else f"{text[:half]} [... {left_out} characters ...] {text[-half:]}"
     what = "a file" if error.filename is None else str(error.filename)
     return f"{what} must be usable, got: {error.strerror}; correct the path, the permissions or the disk's free space"
 
@@ -111,15 +115,6 @@ def readable(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def read_lines(path: Path) -> list[Record]:
-    """The whole lines of a file; a killed process may leave a last one without its end."""
-    if not path.exists():
-        return []
-    with readable(path):
-        *whole, _ = path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in whole]
-
-
 def as_line(record: Mapping[str, Any]) -> str:
     return json.dumps(_finite(record), separators=(",", ":"), allow_nan=False) + "\n"
 
@@ -133,14 +128,63 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def cut_half_line(path: Path) -> None:
-    """Removes a last line without its end, which a killed process left."""
-    size = path.stat().st_size if path.exists() else 0
-    if size:
-        with path.open("r+b") as file:
-            file.truncate(file.read(size).rfind(b"\n") + 1)
+def whole_lines(path: Path) -> bytes:
+    """The file without a last line that has no end; nothing if there is no file."""
+    content = path.read_bytes() if path.exists() else b""
+    return content[: content.rfind(b"\n") + 1]
 
 
+class Checksum(NamedTuple):
+    """Of a file, or of its beginning if lines are appended to it."""
+
+    size: int
+    """Bytes."""
+    digest: str
+    """SHA-256 of those bytes."""
+
+    @staticmethod
+    def of(content: bytes) -> Checksum:
+        return Checksum(len(content), hashlib.sha256(content).hexdigest())
+
+    @staticmethod
+    def read(text: str) -> Checksum:
+        size, digest = text.split(" ")
+        return Checksum(int(size), digest)
+
+    def __str__(self) -> str:
+        return f"{self.size} {self.digest}"
+
+
+class Log:
+    """A file that lines are appended to, all at once by `flush`, and its checksum. It is open only for that moment."""
+
+    def __init__(self, path: Path, known: bytes) -> None:
+        """Continues after `known`, its beginning. What follows there is cut off by the first `flush`."""
+        self._path = path
+        self._size, self._digest = len(known), hashlib.sha256(known)
+        self._pending: list[bytes] = []
+
+    def append(self, line: str) -> None:
+        self._pending.append(line.encode())
+
+    def flush(self) -> Checksum:
+        """Writes to the disk what was appended. Returns the checksum of all of it."""
+        content = b"".join(self._pending)
+        with self._path.open("ab") as file:
+            if file.tell() > self._size:
+                file.truncate(self._size)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        self._size += len(content)
+        self._digest.update(content)
+        self._pending.clear()
+        return Checksum(self._size, self._digest.hexdigest())
+
+
+SPEC, ENVIRONMENT, RECORDS, TIMINGS = "spec.json", "environment.jsonl", "records.jsonl", "timings.jsonl"
+LATER = (SPEC, ENVIRONMENT, TIMINGS)
+"""Files without a checksum in runs of earlier versions."""
 PATTERN = "checkpoint-*.safetensors"
 
 
@@ -151,10 +195,8 @@ class Checkpoint(NamedTuple):
     """The next one to train."""
     batch: tuple[int, ...]
     """The seeds it was trained with, itself included."""
-    size: int
-    """Bytes of the records before it."""
-    digest: str
-    """SHA-256 of those bytes."""
+    checksums: Mapping[str, Checksum]
+    """Of the other files of the run, by name: of what was in them at this epoch."""
     path: Path
 
     def tensors(self) -> dict[str, Tensor]:
@@ -176,8 +218,9 @@ class Checkpoint(NamedTuple):
         metadata = {
             "epoch": str(self.epoch),
             "company": ",".join(map(str, self.batch)),  # the key of every version so far
-            "size": str(self.size),
-            "digest": self.digest,
+            "size": str(self.checksums[RECORDS].size),
+            "digest": self.checksums[RECORDS].digest,
+            **{name: str(self.checksums[name]) for name in LATER if name in self.checksums},
             "folder": self.path.parent.name,
             "weights": _digest(saved),
         }
@@ -193,7 +236,9 @@ class Checkpoint(NamedTuple):
             if not path.parent.name.startswith(metadata.get("folder", "")):
                 raise ValueError(f"it is a checkpoint of {metadata['folder']}")
             batch = tuple(int(seed) for seed in metadata["company"].split(","))
-            return Checkpoint(int(metadata["epoch"]), batch, int(metadata["size"]), metadata["digest"], path)
+            checksums = {name: Checksum.read(metadata[name]) for name in LATER if name in metadata}
+            checksums[RECORDS] = Checksum(int(metadata["size"]), metadata["digest"])
+            return Checkpoint(int(metadata["epoch"]), batch, checksums, path)
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:

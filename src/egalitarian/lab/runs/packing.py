@@ -34,8 +34,9 @@ from egalitarian.lab.config import (
     single,
 )
 from egalitarian.lab.runs.evidence import ENDING, FORMAT, Array, Packed, PackedColumn, Source, StoredRun, read_file
-from egalitarian.lab.runs.files import OTHER_FOLDER, StoreError, readable, writable, write_atomically
+from egalitarian.lab.runs.files import OTHER_FOLDER, StoreError, writable, write_atomically
 from egalitarian.lab.runs.outcome import Outcome
+from egalitarian.lab.runs.store import Stored
 
 MOST_POINTS = 1 << 20
 """The most points whose accuracies are packed as counts."""
@@ -148,12 +149,11 @@ def _pack_run(stored: StoredRun, root: Path) -> Packed:
     folder = root / Path(*stored.folder.parts[-3:])
     if isinstance(stored, Packed):
         return Packed(folder, stored.about, stored.columns)
+    assert isinstance(stored, Stored)
     if stored.lacks_checkpoint:
         raise StoreError(
             f"{stored.folder} must have a checkpoint, got records without one; restore it, or move the folder away"
         )
-    with readable(stored.folder / "spec.json") as path:
-        spec = json.loads(path.read_text(encoding="utf-8"))
     records = stored.epochs()
     if [record["epoch"] for record in records] != list(range(len(records))):
         raise StoreError(f"{stored.folder} must have every epoch once, got others; move the folder away")
@@ -164,8 +164,9 @@ def _pack_run(stored: StoredRun, root: Path) -> Packed:
             if any(name in record for record in rows):
                 values = np.array([record.get(name) for record in rows], dtype=float)
                 columns[name] = _counts(values) if name.endswith("_accuracy") else PackedColumn(single(values))
-    about = {"spec": spec, "environments": stored.environments, "time": stored.time_spent._asdict()}
-    return Packed(folder, {**about, "epochs": len(records)}, {**columns, **_snapshots(stored)})
+    own = {"spec": stored.spec_as_stored, "environments": stored.environments, "time": stored.time_spent._asdict()}
+    about = {**own, "epochs": len(records), "checksums": stored.has_checksums}
+    return Packed(folder, about, {**columns, **_snapshots(stored)})
 
 
 def _counts(values: Array) -> PackedColumn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 import egalitarian
-from egalitarian.lab.config import Record
+from egalitarian.lab.config import Record, SpecError
 
 VERSIONS = ("torch", "numpy", "safetensors")
 CONCURRENT = "EGALITARIAN_BESIDE"
@@ -36,10 +37,17 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": device.type,
         "hardware": hardware(device),
         "threads": torch.get_num_threads(),
-        "beside": int(os.environ.get(CONCURRENT, "0")),  # the stored key of every version: concurrent processes
+        "beside": _concurrent(),  # the stored key of every version
         "source": source(),
         "commit": commit(),
     }
+
+
+def _concurrent() -> int:
+    text = os.environ.get(CONCURRENT, "0")
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise SpecError(f"{CONCURRENT} must be a number of processes, got {text!r}; unset it: the lab sets it for --jobs")
+    return int(text)
 
 
 @cache

@@ -5,24 +5,22 @@
         environment.jsonl   versions, hardware and source, one line for each time the run was trained
         records.jsonl       one line per epoch, only ever appended to
         timings.jsonl       seconds per epoch: the one thing that differs between two equal runs
-        checkpoint-<n>.safetensors   all that is needed to resume at epoch n, and a checksum of the records before it
+        checkpoint-<n>.safetensors   all that is needed to resume at epoch n, and a checksum of each file above
         lock                held by the process that trains the run
 
-Only records with a checksum in the newest checkpoint count; lines after them are trained again. The first checkpoint is
-that of epoch 0, before any record. No pickle is loaded.
+Only lines with a checksum in the newest checkpoint count; epochs after them are trained again. The first checkpoint is
+that of epoch 0, before any record. Runs of earlier versions have a checksum of the records alone. No pickle is loaded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from filelock import FileLock
@@ -40,16 +38,22 @@ from egalitarian.lab.config import (
 )
 from egalitarian.lab.runs.files import (
     DRAFT,
+    ENVIRONMENT,
+    LATER,
     PATTERN,
+    RECORDS,
+    SPEC,
+    TIMINGS,
     Checkpoint,
+    Checksum,
     Held,
+    Log,
     StoreError,
     acquire,
     as_line,
     checkpoint_path,
-    cut_half_line,
-    read_lines,
     readable,
+    whole_lines,
     writable,
     write_atomically,
 )
@@ -71,13 +75,20 @@ class Stored:
     @property
     def spec(self) -> dict[str, Any]:
         """Every setting, old spellings as they are now."""
-        with readable(self.folder / "spec.json") as path:
-            return current_spec(json.loads(path.read_text(encoding="utf-8")))  # type: ignore[no-any-return]
+        return current_spec(self.spec_as_stored)  # type: ignore[no-any-return]
+
+    @property
+    def spec_as_stored(self) -> dict[str, Any]:
+        """Every setting, in the spellings of the version that stored it."""
+        content = self.verified(self.newest, SPEC)
+        with readable(self.folder / SPEC):
+            return json.loads(content)  # type: ignore[no-any-return]
 
     def check(self, run: Run) -> None:
         """Raises StoreError if the folder holds another run than this one."""
-        with readable(self.folder / "spec.json") as path:
-            if not path.exists():
+        newest = self.newest
+        with readable(self.folder / SPEC) as path:
+            if not path.exists() and (newest is None or SPEC not in newest.checksums):
                 return
         spec = self.spec
         found = spec.get("id") if isinstance(spec, dict) else None
@@ -90,12 +101,30 @@ class Stored:
     @property
     def environments(self) -> list[Record]:
         """One entry for each time the run was trained."""
-        return read_lines(self.folder / "environment.jsonl")
+        return self._parsed(ENVIRONMENT)
 
     @property
     def timings(self) -> list[Record]:
-        """One entry per trained epoch; an epoch that was trained twice has two."""
-        return read_lines(self.folder / "timings.jsonl")
+        """One entry per trained epoch; in runs of earlier versions an epoch that was trained twice has two."""
+        return self._parsed(TIMINGS)
+
+    def _parsed(self, name: str) -> list[Record]:
+        newest = self.newest
+        if newest is None:
+            return []
+        content = self.verified(newest, name)
+        with readable(self.folder / name):
+            return [json.loads(line) for line in content.splitlines()]
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        return next(iter(self.checkpoints()), None)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether settings, environments and timings have checksums, as the records do: not those of earlier versions."""
+        newest = self.newest
+        return newest is None or all(name in newest.checksums for name in LATER)
 
     def checkpoints(self) -> list[Checkpoint]:
         """Newest first. Another process may remove an old one during this call: then a newer one is there."""
@@ -110,7 +139,7 @@ class Stored:
 
     def records(self, checkpoint: Checkpoint | None = None) -> list[Record]:
         """All records before the newest (or the given) checkpoint: epochs, and snapshots among them."""
-        checkpoint = checkpoint or next(iter(self.checkpoints()), None)
+        checkpoint = checkpoint or self.newest
         return [] if checkpoint is None else [json.loads(line) for line in self.verified(checkpoint).splitlines()]
 
     @property
@@ -137,22 +166,26 @@ class Stored:
         """The records before the newest checkpoint. A run in training may replace it between two reads: then once more."""
         for last in (False, True):
             try:
-                newest = next(iter(self.checkpoints()), None)
+                newest = self.newest
                 return [] if newest is None else self.verified(newest).splitlines()
             except StoreError:
                 if last:
                     raise
         raise AssertionError
 
-    def verified(self, checkpoint: Checkpoint) -> bytes:
-        """The bytes of all records before a checkpoint; StoreError if their checksum is wrong."""
-        path = self.folder / "records.jsonl"
-        with readable(path), path.open("rb") as file:
-            content = file.read(checkpoint.size)
-        if hashlib.sha256(content).hexdigest() != checkpoint.digest:
-            state = f"only {len(content)} bytes" if len(content) < checkpoint.size else "other bytes"
+    def verified(self, checkpoint: Checkpoint | None, name: str = RECORDS) -> bytes:
+        """What a file held at a checkpoint; all whole lines where it has no checksum. StoreError if it is wrong."""
+        path, known = self.folder / name, checkpoint and checkpoint.checksums.get(name)
+        with readable(path):
+            if known is None:
+                return path.read_bytes() if name == SPEC else whole_lines(path)
+            with path.open("rb") as file:
+                content = file.read(known.size)
+        if Checksum.of(content) != known:
+            assert checkpoint is not None
+            state = f"only {len(content)} bytes" if len(content) < known.size else "other bytes"
             raise StoreError(
-                f"{path} must hold the {checkpoint.size} bytes that {checkpoint.path.name} has a checksum of, got {state}: "
+                f"{path} must hold the {known.size} bytes that {checkpoint.path.name} has a checksum of, got {state}: "
                 f"it was cut or edited; restore the file, or move the folder away to train this seed again"
             )
         return content
@@ -160,7 +193,7 @@ class Stored:
     @property
     def lacks_checkpoint(self) -> bool:
         """Whether there are records but no checkpoint at all: it was removed by hand."""
-        path = self.folder / "records.jsonl"
+        path = self.folder / RECORDS
         return path.is_file() and path.stat().st_size > 0 and not any(self.folder.glob(PATTERN))
 
     def seal(self) -> None:
@@ -245,58 +278,39 @@ class Writer(Stored):
             self._lock = _lock(folder / "lock", run)
             stack.callback(self._lock.release)
             self.check(run)
-            if not (folder / "spec.json").exists():
-                write_atomically(folder / "spec.json", json.dumps(run.describe(), indent=1))
+            if not (folder / SPEC).exists():
+                write_atomically(folder / SPEC, json.dumps(run.describe(), indent=1))
             stack.pop_all()
-        self._records: IO[bytes] | None = None
-        self._digest = hashlib.sha256()
-        self._pending: dict[str, list[str]] = {"environment.jsonl": [], "timings.jsonl": []}
+        self._logs: dict[str, Log] = {}
+        self._spec = Checksum.of(b"")
 
     def begin(self, checkpoint: Checkpoint | None, environment: Mapping[str, Any]) -> None:
-        """Resumes at a checkpoint, or starts; records after the checkpoint are cut off, to be trained again."""
-        path = self.folder / "records.jsonl"
-        if self._records is not None:  # an earlier attempt ran out of memory
-            self._records.close()
-            self._pending = {name: [] for name in self._pending}
-        known = b"" if checkpoint is None else self.verified(checkpoint)
+        """Resumes at a checkpoint, or starts; lines after the checkpoint are cut off, and their epochs trained again."""
+        path = self.folder / RECORDS
         if checkpoint is None and path.exists() and path.stat().st_size:
             raise StoreError(
                 f"{path} must have a checkpoint with its checksum, got none; restore the checkpoint, or move the "
                 f"folder away to train this seed again"
             )
-        self._digest = hashlib.sha256(known)
-        with writable(path):
-            for name in self._pending:
-                cut_half_line(self.folder / name)
-            self._records = path.open("ab")
-            self._records.truncate(len(known))
-            self._records.seek(0, os.SEEK_END)
-        self._pending["environment.jsonl"].append(as_line(environment))
+        self._spec = Checksum.of(self.verified(checkpoint, SPEC))
+        for name in (ENVIRONMENT, RECORDS, TIMINGS):
+            known = b"" if checkpoint is None else self.verified(checkpoint, name)
+            self._logs[name] = Log(self.folder / name, known)
+        self._logs[ENVIRONMENT].append(as_line(environment))
 
     def append(self, records: Iterable[Record], timing: Record) -> None:
         """The records of one epoch; they count from the next `save` on."""
-        assert self._records is not None
         for record in records:
-            line = as_line(record).encode()
-            self._digest.update(line)
-            with writable(self.folder / "records.jsonl"):
-                self._records.write(line)
-        self._pending["timings.jsonl"].append(as_line(timing))
+            self._logs[RECORDS].append(as_line(record))
+        self._logs[TIMINGS].append(as_line(timing))
 
     def save(self, epoch: int, tensors: Mapping[str, Tensor], batch: Iterable[int]) -> None:
         """A checkpoint: all records so far count. Older ones stay until
         `remove_other_checkpoints`: a batch of seeds needs one in common.
         """
-        assert self._records is not None
         with writable(self.folder):
-            self._records.flush()
-            os.fsync(self._records.fileno())
-            for name, lines in self._pending.items():
-                with (self.folder / name).open("a") as file:
-                    file.writelines(lines)
-                lines.clear()
-            size, digest = self._records.tell(), self._digest.hexdigest()
-            Checkpoint(epoch, tuple(batch), size, digest, checkpoint_path(self.folder, epoch)).write(tensors)
+            checksums = {SPEC: self._spec, **{name: log.flush() for name, log in self._logs.items()}}
+            Checkpoint(epoch, tuple(batch), checksums, checkpoint_path(self.folder, epoch)).write(tensors)
 
     def remove_other_checkpoints(self, epoch: int) -> None:
         """Removes all checkpoints but the one of this epoch."""
@@ -309,9 +323,6 @@ class Writer(Stored):
 
     def close(self) -> None:
         """Unlocks the run."""
-        if self._records is not None:
-            with contextlib.suppress(OSError):  # a full disk has been reported before
-                self._records.close()
         self._lock.release()
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from egalitarian.lab.analysis import AHEAD, BEHIND, LEVEL, NOTHING, Compared, FreshCost, Side, times
+from egalitarian.lab.analysis import AHEAD, BEHIND, LEVEL, NOTHING, FreshCost, MethodCost, Side, times
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.tuning.results import file_suffix, read_results
 
@@ -67,11 +67,11 @@ def seconds_of(results: Mapping[str, Any], entry: Entry, name: str) -> FreshCost
     return FreshCost(needed, max(seconds["seeds"]), seconds["hardware"])
 
 
-def compared(results: Mapping[str, Any], name: str) -> list[Compared]:
+def compared(results: Mapping[str, Any], name: str) -> list[MethodCost]:
     """The methods of a family whose fresh seeds are complete, with what they needed."""
     methods = {method: entry for method, entry in results["methods"].items() if entry["complete"]}
     return [
-        Compared(method, " ".join(entry["title"].split()), _side(results, method), cost_of(results, entry, name))
+        MethodCost(method, " ".join(entry["title"].split()), _side(results, method), cost_of(results, entry, name))
         for method, entry in methods.items()
     ]
 

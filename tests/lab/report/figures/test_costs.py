@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from egalitarian.lab.analysis import Compared, FreshCost, Side
+from egalitarian.lab.analysis import FreshCost, MethodCost, Side
 from egalitarian.lab.report.figures import draw_costs, draw_ratios, save
 
 
-def method(name: str, side: Side, *seeds: float) -> Compared:
-    return Compared(name, f"the {name}", side, FreshCost(seeds, 100.0))
+def method(name: str, side: Side, *seeds: float) -> MethodCost:
+    return MethodCost(name, f"the {name}", side, FreshCost(seeds, 100.0))
 
 
 METHODS = [
@@ -61,7 +61,7 @@ def test_without_failures_there_is_no_place_for_them() -> None:
 
 
 @pytest.mark.parametrize("methods", [METHODS, METHODS[:1], [method("lion", "rival", math.inf)], [METHODS[1]]])
-def test_any_set_of_methods_can_be_drawn(tmp_path: Path, methods: list[Compared]) -> None:
+def test_any_set_of_methods_can_be_drawn(tmp_path: Path, methods: list[MethodCost]) -> None:
     files = save(draw_costs("10 % of $x", methods, "epochs"), tmp_path / "costs")
     assert all(file.stat().st_size > 1000 for file in files)
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from egalitarian.lab.analysis import Compared, Side, fastest_stock, ratios_to_stock
+from egalitarian.lab.analysis import MethodCost, Side, fastest_stock, ratios_to_stock
 from egalitarian.lab.report.figures.style import OKABE_ITO, WIDTH, literal, styled
 
 COLOURS: dict[Side, str] = {
@@ -31,7 +31,7 @@ SPREAD = 0.5
 
 
 @styled
-def draw_costs(title: str, methods: Sequence[Compared], unit: str) -> Figure:
+def draw_costs(title: str, methods: Sequence[MethodCost], unit: str) -> Figure:
     """Every fresh seed as a point, methods sorted by their median. The band is the range of the fastest stock optimizer.
 
     Failed seeds stand beyond the largest value, at the axis' end.
@@ -68,9 +68,10 @@ def _failed(axis: Axes, left: float, at: float) -> None:
     axis.text(at, 1, "failed", transform=axis.get_xaxis_transform(), ha="center", va="bottom", size=7, color="0.35")
 
 
-def _key(figure: Figure, methods: Sequence[Compared], *more: Line2D) -> None:
+def _key(figure: Figure, methods: Sequence[MethodCost], *more: Line2D) -> None:
     """The meaning of colours, and of marks if there are several."""
-    sides = [side for side in ("stock", "rival", "form") if any(_shown(each.side) == side for each in methods)]
+    order: tuple[Side, ...] = ("stock", "rival", "form")
+    sides = [side for side in order if any(_shown(each.side) == side for each in methods)]
     handles = [Line2D([], [], color=COLOURS[side], marker="o", ls="", label=SAYS[side]) for side in sides]
     if any(each.side == "stock" for each in methods) and not more:
         handles.append(Line2D([], [], color="0.88", lw=6, label="range of the fastest stock optimizer"))
@@ -81,7 +82,7 @@ def _shown(side: Side) -> Side:
     return "form" if side == "ours" else side
 
 
-def _seeds(axis: Axes, row: int, each: Compared, beyond: float) -> None:
+def _seeds(axis: Axes, row: int, each: MethodCost, beyond: float) -> None:
     """A row of points, the median's bar and its number."""
     colour = COLOURS[each.side]
     heights = row + SPREAD * (_ranks(each.cost.seeds) - 0.5)
@@ -103,7 +104,7 @@ def _ranks(seeds: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64
     return np.arange(len(seeds)) / max(len(seeds) - 1, 1) if len(seeds) > 1 else np.array([0.5])
 
 
-def _stock_band(axis: Axes, methods: Sequence[Compared], end: float) -> None:
+def _stock_band(axis: Axes, methods: Sequence[MethodCost], end: float) -> None:
     best = fastest_stock(methods)
     if best is None or best.cost.failed == len(best.cost.seeds):
         return
@@ -111,7 +112,7 @@ def _stock_band(axis: Axes, methods: Sequence[Compared], end: float) -> None:
     axis.axvspan(low, high, color="0.88", lw=0, zorder=0)
 
 
-def _rows(axis: Axes, methods: Sequence[Compared]) -> None:
+def _rows(axis: Axes, methods: Sequence[MethodCost]) -> None:
     """One tick for each method, in the colour of its side."""
     axis.set_ylim(-0.6, len(methods) - 0.4 + 0.2)
     axis.set_yticks(range(len(methods)), [literal(each.title) for each in methods])
@@ -132,7 +133,7 @@ def _plain_numbers(axis: Axes) -> None:
 
 
 @styled
-def draw_ratios(families: Mapping[str, Sequence[Compared]]) -> Figure:
+def draw_ratios(families: Mapping[str, Sequence[MethodCost]]) -> Figure:
     """Every method's median over that of the fastest stock optimizer, family by family; sorted by the largest ratio."""
     ratios = ratios_to_stock(families)
     known = {each.method: each for methods in families.values() for each in methods if each.method in ratios}

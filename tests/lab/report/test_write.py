@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import egalitarian.lab.report
 from egalitarian.lab.analysis import gather
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.report import ReportError, write_report
+from egalitarian.lab.report import write as write_module
 from egalitarian.lab.report.figures import FIGURES
 from egalitarian.lab.report.render import latex
 from egalitarian.lab.report.tables import build_table
@@ -207,6 +209,29 @@ def test_what_an_earlier_report_wrote_goes_and_nothing_else(tmp_path: Path) -> N
     signed, *listed = (out / "files.txt").read_text().splitlines()
     assert signed == LIST_HEADER
     assert {out / name for name in listed} | {out / "files.txt"} == set(report.paths)
+
+
+@pytest.mark.parametrize("at", ["figures/figure-1-addition.svg", "files.txt", "index.html", "README.md", "SUMMARY.md"])
+def test_a_report_that_was_killed_is_written_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    store, out = Store(tmp_path / "runs"), tmp_path / "out"
+    write_run(store, "addition-97", "egd", 0, 20)
+    write = write_module.write_atomically
+
+    def killed(path: Path, content: str | bytes) -> None:
+        write(path, content)
+        if path == out / at:
+            shutil.copytree(next(out.glob(".figure-*"), out / "tables"), out / ".figure-left-behind")
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write_module, "write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_report(store, out, ["addition-97"])
+    report = write_report(store, out, ["addition-97"])
+    assert set(report.paths) == {path for path in out.rglob("*") if path.is_file()}
+    assert not any(out.glob(".*"))
 
 
 @pytest.mark.parametrize("listed", [None, "notes.md\n", "", "\xff"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ LIST = "files.txt"
 """The list of what a report wrote, from which the next report knows what to remove."""
 LIST_HEADER = "# what `egalitarian report` wrote here: the next one removes what it does not write again"
 """The first line of that list. A file of the same name without it is not the list of a report."""
+
+
+DRAWN = ".figure-"
+"""How the folder begins that a figure is drawn in; a killed process may leave one behind."""
 
 
 class ReportError(ValueError):
@@ -121,6 +126,8 @@ class _Writing:
         self.errors: list[str] = []
 
     def write_all(self) -> Report:
+        for left in self.out.glob(f"{DRAWN}*"):
+            shutil.rmtree(left)
         gathered, contents = self.gathered, self.contents
         made = [self._attempt(plan.name, partial(build_table, plan, contents, gathered)) for plan in contents.tables]
         tables = tuple(table for table in made if table is not None)
@@ -131,10 +138,13 @@ class _Writing:
         verdicts = tuple(judge(contents, gathered))
         summary = overview(contents, gathered, verdicts)
         self._write_numbers(verdicts)
-        self._write_pages(self._page(tables, pictures, verdicts, summary))
-        removed = tuple(clear(self.out, self.paths))
-        listed = sorted(path.relative_to(self.out).as_posix() for path in self.paths)
+        pages = _pages(self._page(tables, pictures, verdicts, summary))
+        written = [*self.paths, *(self.out / name for name in pages)]
+        removed = tuple(clear(self.out, written))
+        listed = sorted(path.relative_to(self.out).as_posix() for path in written)
         self._write(LIST, "\n".join([LIST_HEADER, *listed]) + "\n")
+        for name, text in pages.items():  # after the list, without which the next report would take them for a user's own
+            self._write(name, text)
         return Report(
             out=self.out,
             paths=tuple(self.paths),
@@ -174,13 +184,6 @@ class _Writing:
         summary = {"verdicts": tally(verdicts), "experiments": self.gathered.estimates()}
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
-    def _write_pages(self, page: Page) -> None:
-        if page.verdicts:
-            sentence = f"From {page.runs} stored runs. {page.summary}."
-            self._write("SUMMARY.md", page.overview.markdown(page.title, sentence))
-        self._write("index.html", html(page))
-        self._write("README.md", readme(page))
-
     def _attempt(self, name: str, make: Callable[[], T]) -> T | None:
         """A table or figure that fails becomes an error of the report, and the others are made."""
         try:
@@ -206,7 +209,7 @@ class _Writing:
             command = f"`egalitarian run {' '.join(plan.experiments)}`"
             return Picture(plan.heading, f"Nothing of it is stored: {command} trains it.", "")
         figure = draw(self.gathered, experiments, run)
-        with tempfile.TemporaryDirectory(prefix=".figure-", dir=self.out) as folder:
+        with tempfile.TemporaryDirectory(prefix=DRAWN, dir=self.out) as folder:
             for file in save(figure, Path(folder) / plan.name):
                 slim(file)
                 self._write(f"figures/{file.name}", file.read_bytes())
@@ -224,6 +227,15 @@ class _Writing:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
         self.paths.append(path)
+
+
+def _pages(page: Page) -> dict[str, str]:
+    """The text of each page, by the name of its file."""
+    pages = {"index.html": html(page), "README.md": readme(page)}
+    if page.verdicts:
+        sentence = f"From {page.runs} stored runs. {page.summary}."
+        pages["SUMMARY.md"] = page.overview.markdown(page.title, sentence)
+    return pages
 
 
 def clear(out: Path, written: Collection[Path]) -> Iterator[Path]:

@@ -178,19 +178,19 @@ def test_a_plan_from_a_mapping_knows_no_modules() -> None:
 @pytest.mark.parametrize(
     "transform",
     [
-        eg.Polar(),
-        eg.Polar(precision="fast"),
+        eg.Polar(compute=torch.bfloat16),
+        eg.Polar(precision="fast", rtol=1e-2),
         eg.Polar(precision="coarse"),
         eg.Polar(precision="auto", compute=torch.float32),
         eg.Polar(precision="auto", rtol=1e-4),
-        eg.Polar(precision="auto", floor=1e-6),
-        eg.LowRankPolar(2),
+        eg.LowRankPolar(2, compute=torch.float16),
+        eg.RowNorm(),
         eg.GrokfastEMA(),
     ],
     ids=repr,
 )
 def test_no_hook_without_a_question(transform: Any) -> None:
-    """Only a precision that depends on autocast asks for it."""
+    """Only a precision that depends on autocast asks for it, and a cut-off that should."""
     model, optimizer, egd = begin(transform)
     assert hooks(model) == 0
     assert "autocast" not in egd.plan.header.replace("autocast:", "")
@@ -446,3 +446,41 @@ def test_capture_is_a_bool(capture: Any) -> None:
         eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, capture=capture)
     with pytest.raises(ValueError, match="capture must be"):
         eg.EGD(model.parameters(), lr=0.1, capture=capture)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [eg.Polar(), eg.Polar(precision="fast"), eg.Polar(floor=1e-6, precision="auto"), eg.LowRankPolar(2), eg.Natural()],
+    ids=repr,
+)
+def test_a_cut_off_for_float32_under_autocast_warns_once(transform: Any) -> None:
+    model, optimizer, _ = begin(transform)
+    forward(model, True).backward()
+    with pytest.warns(UserWarning, match="raises to full strength; pass it compute=torch.bfloat16") as caught:
+        optimizer.step()
+    assert len(caught) == 1
+    forward(model, True).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("transform", [eg.Polar(compute=torch.bfloat16), eg.Polar(precision="coarse"), eg.Polar(rtol=0.01)])
+def test_a_cut_off_that_knows_of_autocast_does_not_warn(transform: Any) -> None:
+    model, optimizer, _ = begin(transform)
+    forward(model, True).backward()
+    optimizer.step()
+
+
+def test_a_scaler_sets_the_cut_off_so_that_nothing_warns() -> None:
+    model, optimizer, _ = begin(eg.Polar())
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(forward(model, True, torch.float16)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def test_egd_warns_as_attach_does() -> None:
+    model = network()
+    optimizer = eg.EGD(eg.matrices(model), lr=0.1, transform=eg.Polar())
+    forward(model, True).backward()
+    with pytest.warns(UserWarning, match="raises to full strength"):
+        optimizer.step()

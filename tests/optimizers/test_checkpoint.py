@@ -280,3 +280,47 @@ def test_egd_says_that_it_does_not_read_the_state_of_an_attachment() -> None:
     other = eg.EGD(eg.matrices(model), lr=0.1)
     with pytest.warns(UserWarning, match=r"attach to torch\.optim\.SGD instead"):
         other.load_state_dict(optimizer.state_dict())
+
+
+def test_a_state_of_other_matrices_is_refused_even_without_tensors() -> None:
+    """EGD alone keeps no tensor that could tell."""
+    one, other = network(), nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), nn.Linear(3, 3))
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (one, other))
+    eg.attach(first, one).off()
+    egd = eg.attach(second, other)
+    with pytest.raises(ValueError, match="must be of matrices that the plan takes, got '0.weight'"):
+        second.load_state_dict(first.state_dict())
+    assert egd.active
+
+
+def test_a_plan_with_more_matrices_loads_the_state() -> None:
+    """As after unfreezing."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with eg.attach(optimizer, eg.matrices(model, include="0.weight")) as egd:
+        train(model, optimizer, 2)
+        saved = egd.state_dict()
+    wider = eg.attach(optimizer, eg.matrices(model, include=["0.weight", "2.weight"]))
+    wider.load_state_dict(saved)
+    assert wider.state_dict()["step"] == 2
+
+
+@pytest.mark.parametrize(("rule", "warns"), [(None, True), (eg.Until(0.9), False)])
+def test_a_switch_off_by_a_rule_that_is_missing_now_warns(rule: eg.Until | None, warns: bool) -> None:
+    model = network()
+    first = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=eg.Until(0.9))
+    first.observe(0.95)
+    second = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, until=rule)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        second.load_state_dict(first.state_dict())
+    assert [("call on()" in str(each.message)) for each in caught] == [True] * warns
+    assert not second.active
+
+
+def test_a_switch_off_by_hand_is_restored_without_a_word() -> None:
+    model = network()
+    first, second = (eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model) for _ in range(2))
+    first.off()
+    second.load_state_dict(first.state_dict())
+    assert not second.active

@@ -6,6 +6,7 @@ GradScaler gets scaled gradients. Copying the optimizer drops the hook. This roo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -37,7 +38,7 @@ from egalitarian.optimizers.host import (
 from egalitarian.optimizers.members import Members
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Plan, annotate
-from egalitarian.transforms import Polar, Transform, as_chain, asks_for_autocast
+from egalitarian.transforms import Polar, Transform, as_chain
 
 OnNonfinite = Literal["keep", "raise"]
 
@@ -152,7 +153,7 @@ class Attachment:
         self._engine = Engine(chain, plan.stack, names, self._members.describe, self._members.check, capture)
         self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
-        self._autocast = Autocast(plan.modules if asks_for_autocast(chain) else ())  # after all that may raise
+        self._autocast = Autocast(plan.modules, chain)  # after all that may raise
         host, held = type(optimizer).__name__, self._engine.entries(optimizer.param_groups)
         self._closures = Closures(host, next((entry.parameter for entry in held if entry.taken), None))
         self._unseen = UnseenUpdates(host, held)
@@ -174,8 +175,7 @@ class Attachment:
         notes = {
             target.name: ", ".join(filter(None, (target.note, tiers.get(target.name)))) for target in self._plan.targets
         }
-        autocast = self._autocast.text if asks_for_autocast(self._chain) else ""
-        header = "; ".join(filter(None, (self._plan.header, autocast, self._engine.captures.text)))
+        header = "; ".join(filter(None, (self._plan.header, self._autocast.text, self._engine.captures.text)))
         return annotate(self._plan, header, notes, dict.fromkeys(absent, "not in the optimizer"))
 
     def _known_tiers(self) -> dict[str, str]:
@@ -305,6 +305,7 @@ class Attachment:
             "compute": None if self._compute is None else str(self._compute),
             "step": self._state.step,
             **self._switch.state_dict(),
+            "matrices": [entry.name for entry in self._plan.taken],
             "tiers": self._known_tiers(),
             "tensors": {
                 name: {key: value.clone() for key, value in memory.items()} for name, memory in self._memories().items()
@@ -321,11 +322,17 @@ class Attachment:
         self._decided = True
 
     def _checked(self, state_dict: Mapping[str, Any]) -> Loaded:
-        return checked(state_dict, self._chain, self._memories, self._switch)
+        return checked(state_dict, self._chain, self._plan, self._memories, self._switch)
 
     def _restore(self, loaded: Loaded) -> None:
-        self._state, setting, self._saved_tiers = loaded
+        self._state, setting, self._saved_tiers, stays_off = loaded
         self._switch.restore(setting)
+        if stays_off:
+            warnings.warn(
+                "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; attach "
+                "with the same until=, or call on() to use EGD again",
+                stacklevel=3,
+            )
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)
@@ -369,6 +376,8 @@ class Attachment:
             saved, self._saved_tiers = self._saved_tiers, {}
             warn_of_other_tiers(self._tiers(), saved)
         self._members.report_thawed()
+        if not scaling:  # else the cut-off is that of float16
+            self._autocast.warn_of_noise()
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = PassSettings(
             self._chain,

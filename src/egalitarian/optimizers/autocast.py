@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+
+from egalitarian.transforms import Transform, asks_for_autocast, ignoring_autocast
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -16,12 +19,27 @@ class Autocast:
 
     Args:
         modules: those whose matrices are taken. The first that is called tells; then the hooks of all are removed.
+        chain: the transforms. Without one that autocast concerns there are no hooks.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], half: bool | None = None) -> None:
+    def __init__(self, modules: Iterable[nn.Module], chain: Sequence[Transform], half: bool | None = None) -> None:
         self.half = half
         """Whether it ran under autocast to half precision; None as long as that is unknown."""
-        self._handles = [module.register_forward_pre_hook(_Probe(self)) for module in modules]
+        self._ignoring = ignoring_autocast(chain)
+        self._asked = asks_for_autocast(chain)
+        concerned = modules if self._asked or self._ignoring else ()
+        self._handles = [module.register_forward_pre_hook(_Probe(self)) for module in concerned]
+
+    def warn_of_noise(self) -> None:
+        """Warns once of transforms that equalise what is rounding noise under autocast."""
+        if self.half and self._ignoring:
+            link, self._ignoring = self._ignoring[0], []
+            warnings.warn(
+                f"the forward pass ran under autocast to half precision, so weak directions of the gradients are rounding "
+                f"noise, which {link!r} raises to full strength; pass it compute=torch.bfloat16 or torch.float16, or "
+                f"use Polar(precision='auto')",
+                stacklevel=2,
+            )
 
     def learn(self, device: str) -> None:
         self.half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in HALVES
@@ -34,6 +52,9 @@ class Autocast:
 
     @property
     def text(self) -> str:
+        """What `print(plan)` says; empty if the result does not depend on it."""
+        if not self._asked:
+            return ""
         return {None: "autocast unknown", True: "autocast to half precision", False: "no autocast"}[self.half]
 
 

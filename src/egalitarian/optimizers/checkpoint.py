@@ -29,11 +29,14 @@ class Loaded(NamedTuple):
     state: State
     setting: Setting
     tiers: dict[str, str]
+    stays_off: bool = False
+    """Whether EGD is off by a rule that the attachment does not have."""
 
 
 def checked(
     state_dict: Mapping[str, Any],
     chain: tuple[Transform, ...],
+    plan: Plan,
     memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
     switch: Switch,
 ) -> Loaded:
@@ -53,10 +56,16 @@ def checked(
             f"state_dict must be from the same transform {chain!r}, got {state_dict['transform']}; "
             f"attach with that transform"
         )
+    unknown = sorted(set(state_dict.get("matrices", ())) - {entry.name for entry in plan.taken})
+    if unknown:
+        raise ValueError(
+            f"state_dict must be of matrices that the plan takes, got {unknown[0]!r}; attach with the plan of the saved run"
+        )
     check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
     check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
     tensors = loaded_memory(memories(), state_dict.get("tensors", {}))
-    return Loaded(State(state_dict["step"], tensors), switch.checked(state_dict), dict(state_dict.get("tiers", {})))
+    setting, tiers = switch.checked(state_dict), dict(state_dict.get("tiers", {}))
+    return Loaded(State(state_dict["step"], tensors), setting, tiers, switch.stays_off(state_dict))
 
 
 class Carrier:

@@ -19,7 +19,7 @@ from egalitarian.optimizers.checkpoint import KEY
 from egalitarian.optimizers.engine import Engine, Group, share_text
 from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_doubts, warn_of_misspelt
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
-from egalitarian.transforms import Polar, Transform, as_chain, asks_for_autocast, is_of_chain, uses_matrices
+from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks, which EGD's own step runs
 _OURS = "egd."
@@ -106,7 +106,7 @@ class EGD(torch.optim.SGD):
         self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
-        self._autocast = Autocast(plan.modules if asks_for_autocast(self._chain) else ())  # an error leaves no hook
+        self._autocast = Autocast(plan.modules, self._chain)  # an error leaves no hook
         self._warn_of_bare(stacklevel=3)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -171,6 +171,8 @@ class EGD(torch.optim.SGD):
         if isinstance(self._active, Tensor):  # the parameters may have moved
             self._active = self._active.to(entries[0].parameter.device)
         half = bool(self._autocast.half)
+        if compute is None:
+            self._autocast.warn_of_noise()
         settings = PassSettings(self._chain, self._active, self._engine.decay, compute=compute, half=half)
         self._remember(self._engine.step(self.param_groups, settings, kept))
 
@@ -246,7 +248,7 @@ class EGD(torch.optim.SGD):
         before = self.__dict__.get("param_groups", [])
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if "_autocast" not in self.__dict__:
-            self._autocast = Autocast((), self.__dict__.pop("_half", None))
+            self._autocast = Autocast((), self._chain, self.__dict__.pop("_half", None))
         for group, old in itertools.zip_longest(self.param_groups, before):
             for key, value in self._own_defaults().items():  # a checkpoint of plain SGD knows none of these
                 group.setdefault(key, value if old is None else old[key])

@@ -145,7 +145,13 @@ class Switch:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"active": self._active.tolist(), "streak": self._streak.tolist()}
+        until = None if self._until is None else repr(self._until)
+        return {"active": self._active.tolist(), "streak": self._streak.tolist(), "until": until}
+
+    def stays_off(self, state_dict: Mapping[str, Any]) -> bool:
+        """Whether a rule switched EGD off in the saved run, and there is none now that could tell of it."""
+        off = not torch.as_tensor(state_dict["active"]).any()
+        return self._until is None and off and state_dict.get("until") is not None
 
     def checked(self, state_dict: Mapping[str, Any]) -> Setting:
         """The setting that `state_dict()` returned.

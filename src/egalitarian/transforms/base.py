@@ -114,6 +114,11 @@ class MatrixTransform(_Value, ABC):
         """Whether its result depends on autocast in the forward pass."""
         return False
 
+    @property
+    def ignores_autocast(self) -> bool:
+        """Whether it takes a gradient to be as precise as its dtype, though autocast may have computed it in less."""
+        return False
+
     def arithmetic(self, rows: int, columns: int, device: torch.device, site: Site) -> str:
         """What `print(plan)` adds about the precision that a matrix of that shape gets."""
         return ""
@@ -185,6 +190,11 @@ def uses_matrices(chain: Sequence[Transform]) -> bool:
 def asks_for_autocast(chain: Sequence[Transform]) -> bool:
     """Whether a transform's result depends on autocast in the forward pass."""
     return any(isinstance(link, MatrixTransform) and link.asks_for_autocast for link in chain)
+
+
+def ignoring_autocast(chain: Sequence[Transform]) -> list[MatrixTransform]:
+    """The transforms that autocast to half precision makes wrong unless they are told of it."""
+    return [link for link in chain if isinstance(link, MatrixTransform) and link.ignores_autocast]
 
 
 def broadcast(values: Tensor, tensor: Tensor) -> Tensor:

@@ -121,6 +121,10 @@ class _CutOff(MatrixTransform):
     def cut(self, site: Site) -> float:
         return self.rtol if self.rtol is not None else RTOL[self.compute or site.compute]
 
+    @property
+    def ignores_autocast(self) -> bool:
+        return self.compute is None and self.rtol is None and not self.asks_for_autocast
+
     def cutoff_text(self) -> str:
         if self.rtol is not None:
             return f"cut-off {self.rtol:g}, as given"
@@ -179,6 +183,10 @@ class Polar(_CutOff, shares=True, spreads_nan=True, captures=True):
     @property
     def asks_for_autocast(self) -> bool:
         return self.precision == "auto" and self.compute is None and self.rtol is None and self.floor is None
+
+    @property
+    def ignores_autocast(self) -> bool:
+        return super().ignores_autocast and self.precision != "coarse"
 
     def tier(self, rows: int, columns: int, device: torch.device, site: Site) -> Tier:
         """The precision that a matrix of that shape gets."""

@@ -24,6 +24,16 @@ def test_every_public_name_has_its_place() -> None:
     assert sorted(listed) == sorted(egalitarian.__all__)
 
 
+def test_every_public_name_of_a_trainer_has_its_place() -> None:
+    folder = Path(egalitarian.__file__).parent / "integrations"
+    files = [file for file in folder.glob("*.py") if file.stem not in ("__init__", "settings")]
+    found = {
+        name: file.stem for file in files for name in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", file.read_text(), re.M)
+    }
+    assert found == maker().TRAINERS
+    assert "    plan: Plans | Callable[[Any], Plans] | None = None,\n    *,\n    monitor: str" in maker().page()
+
+
 def test_the_page_is_what_the_code_says() -> None:
     made = maker()
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), "run `make api`"

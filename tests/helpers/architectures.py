@@ -186,6 +186,8 @@ class Conv1D(nn.Module):
 class GPTNeoXAttention(nn.Module):
     """As that of Hugging Face: query, key and value of each head follow each other in one weight."""
 
+    __module__ = "transformers.models.gpt_neox"
+
     def __init__(self, width: int = 6, heads: int = 3) -> None:
         super().__init__()
         self.head_size = width // heads

@@ -1,4 +1,4 @@
-"""Tests with real trainers, model zoos and other people's optimizers: `make test-hosts`. What is missing fails by its name."""
+"""Tests with real trainers, model zoos and other optimizers: `make test-hosts`. What is missing fails by its name."""
 
 from __future__ import annotations
 

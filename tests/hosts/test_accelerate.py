@@ -216,8 +216,9 @@ def test_an_attachment_from_before_says_that_its_parameters_are_gone() -> None:
     accelerator, model = Accelerator(cpu=True), network()
     optimizer: Any = adam(model)
     eg.attach(optimizer, model)
+    model, optimizer, batches = accelerator.prepare(replaced(model, optimizer), optimizer, loader())
     with pytest.raises(RuntimeError, match="the optimizer must hold the plan's matrices, got none of them any more"):
-        accelerator.prepare(replaced(model, optimizer), optimizer, loader())
+        train(accelerator, model, optimizer, batches)
 
 
 def test_a_plan_of_another_model_is_refused() -> None:
@@ -237,6 +238,22 @@ def test_prepare_must_come_first() -> None:
         attach_prepared(accelerator, adam(model), model)
     with pytest.raises(TypeError, match="accelerator must be an Accelerator, got Adam"):
         attach_prepared(adam(model), adam(model), model)  # type: ignore[arg-type]
+
+
+def test_arguments_are_named() -> None:
+    accelerator, model = Accelerator(cpu=True), network()
+    model, optimizer = accelerator.prepare(model, adam(model))
+    attach: Any = attach_prepared
+    with pytest.raises(TypeError, match=r"optimizer must be an Optimizer, got Sequential; call attach_prepared\(accel"):
+        attach(accelerator, model, optimizer)
+    with pytest.raises(TypeError, match="model must be a Module, got Plan; call"):
+        attach(accelerator, optimizer, eg.matrices(model))
+    with pytest.raises(TypeError, match=r"plan must be a Plan, got Polar; call .* with all else by name"):
+        attach(accelerator, optimizer, model, eg.Polar())
+    with pytest.raises(TypeError, match=r"attach_prepared must be .* got 'precision'; pass transform=Polar\(prec"):
+        attach(accelerator, optimizer, model, precision="exact")
+    with pytest.raises(TypeError, match="got 'save_with_optimizer'; leave it out, since EGD's state is in the trainer's"):
+        attach(accelerator, optimizer, model, save_with_optimizer=False)
 
 
 def test_a_second_attachment_is_refused() -> None:

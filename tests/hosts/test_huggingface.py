@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 import subprocess
@@ -173,6 +174,12 @@ def test_the_optimizer_has_the_groups_of_the_plan(tmp_path: Path) -> None:
     assert len(left["params"]) == 5
 
 
+@pytest.mark.parametrize("wrong", ["sgd", torch.optim.SGD([torch.zeros(1)])])
+def test_the_optimizer_must_be_a_class(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"optimizer_class must be a class, got (str|SGD); pass torch\.optim\.SGD"):
+        EGDTrainerCallback().optimizer(wrong, lr=0.1)
+
+
 def test_the_optimizer_without_its_callback_is_refused(tmp_path: Path) -> None:
     pair = EGDTrainerCallback().optimizer(torch.optim.SGD, lr=0.1)
     with pytest.raises(RuntimeError, match=r"callback must be in its Trainer, got none; pass Trainer\(callbacks=\[egd\]\)"):
@@ -217,6 +224,12 @@ def test_a_metric_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="acuracy")
     with pytest.raises(ValueError, match=r"'eval_accuracy', .*, got 'acuracy'; did you mean 'eval_accuracy'"):
         trainer(tmp_path, egd, eval_strategy="epoch").train()
+
+
+def test_a_metric_that_the_only_evaluation_lacks_is_named_at_the_end(tmp_path: Path) -> None:
+    egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="acuracy")
+    with pytest.warns(UserWarning, match=r"until was never asked: monitor must be .* did you mean 'eval_accuracy'"):
+        trainer(tmp_path, egd, eval_strategy="epoch", num_train_epochs=1).train()
 
 
 def test_a_rule_without_evaluations_warns(tmp_path: Path) -> None:
@@ -297,6 +310,45 @@ def test_egd_leaves_with_the_training_and_a_second_starts_anew(tmp_path: Path) -
     assert egd.attachment is not first
 
 
+def test_a_second_training_with_a_used_optimizer_warns(tmp_path: Path) -> None:
+    """The Trainer keeps its optimizer, with its moments, and the callback starts EGD anew."""
+    run = trainer(tmp_path, EGDTrainerCallback(), optim="adamw_torch")
+    run.train()
+    with pytest.warns(UserWarning, match="AdamW goes on from an earlier train.*build a new Trainer"):
+        run.train()
+
+
+def test_a_copy_has_no_attachment(tmp_path: Path) -> None:
+    class Copies(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            with pytest.warns(UserWarning, match="copy or pickle of this EGDTrainerCallback does not include the EGD"):
+                assert copy.deepcopy(egd).attachment is None
+
+    egd = EGDTrainerCallback()
+    trainer(tmp_path, egd, Copies()).train()
+    again = copy.deepcopy(egd)
+    assert again.attachment is None
+    assert egd.attachment is not None
+    run = trainer(tmp_path, again)
+    run.train()
+    assert same(run.model, plain_loop())
+
+
+def test_a_weight_that_the_optimizer_lacks_is_no_matter_of_egd(tmp_path: Path) -> None:
+    """The Trainer leaves frozen weights out of its optimizer, so one that thaws is not updated at all."""
+
+    class Thaws(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            model.net[0].weight.requires_grad_(state.epoch >= 1)
+
+    model = Classifier()
+    frozen = model.net[0].weight.requires_grad_(False)
+    before = frozen.clone()
+    trainer(tmp_path, EGDTrainerCallback(), Thaws(), model=model).train()
+    assert frozen.requires_grad
+    assert torch.equal(frozen, before)
+
+
 def test_training_can_start_again_after_an_error(tmp_path: Path) -> None:
     class Fails(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -364,7 +416,9 @@ def test_shards_are_refused(tmp_path: Path, kind: str) -> None:
         ({"transfrom": eg.Polar()}, TypeError, "transfrom"),
         ({"plan": eg.Polar()}, TypeError, "plan must be a Plan, .* got Polar; leave it out"),
         ({"plan": Classifier()}, TypeError, "got Classifier"),
-        ({"spectra": object()}, ValueError, "spectra need spectrum_every"),
+        ({"spectra": object()}, TypeError, "spectra must be a SpectrumWriter, got object"),
+        ({"precision": "exact"}, TypeError, r"EGDTrainerCallback must be .* pass transform=Polar\(precision=...\)"),
+        ({"save_with_optimizer": True}, TypeError, "got 'save_with_optimizer'; leave it out"),
     ],
 )
 def test_settings_are_checked_at_once(settings: dict[str, Any], error: type[Exception], text: str) -> None:

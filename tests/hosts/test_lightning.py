@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +17,16 @@ import pytest
 import pytorch_lightning
 import torch
 from documents import ROOT, blocks, execute
-from lightning.pytorch.callbacks import LearningRateFinder
+from lightning.pytorch.callbacks import BackboneFinetuning, BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.tuner import Tuner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import egalitarian as eg
 from egalitarian.integrations.lightning import EGDCallback
+from egalitarian.integrations.tensorboard import SpectrumWriter
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
@@ -230,13 +235,37 @@ def test_without_validation_the_metric_is_of_training() -> None:
     assert states(egd) == [False]
 
 
+@pytest.mark.parametrize(("patience", "active"), [(1, False), (2, True)])
+def test_a_mean_over_the_training_epoch_is_read_once_at_its_end(patience: int, active: bool) -> None:
+    egd = EGDCallback(until=eg.Until(100.0, mode="min", patience=patience), monitor="train_loss_epoch")
+    trainer(egd).fit(Classifier(), loader(), loader())
+    assert states(egd) == [active]
+
+
 def test_a_metric_that_is_not_logged_is_named_with_those_that_are() -> None:
     egd = EGDCallback(until=eg.Until(0.95), monitor="val_accuracy")
     with pytest.raises(ValueError, match="'train_loss_step', 'val_acc', got 'val_accuracy'; did you mean 'val_acc'"):
-        trainer(egd).fit(Classifier(), loader(), loader())
+        trainer(egd, epochs=1).fit(Classifier(), loader(), loader())
     egd = EGDCallback(until=eg.Until(0.95), monitor="f1")
     with pytest.raises(ValueError, match=r"got 'f1'; log it with self.log\('f1', ...\)"):
-        trainer(egd).fit(Classifier(), loader(), loader())
+        trainer(egd, epochs=1).fit(Classifier(), loader(), loader())
+
+
+def test_in_the_middle_of_an_epoch_the_metric_must_be_there() -> None:
+    egd = EGDCallback(until=eg.Until(100.0, mode="min"), monitor="train_loss_epoch")
+    with pytest.raises(ValueError, match="got 'train_loss_epoch'; did you mean 'train_loss_step'"):
+        trainer(egd, val_check_interval=2).fit(Classifier(), loader(), loader())
+
+
+def test_with_several_loaders_the_metric_has_the_name_of_one() -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+
+    class Two(Classifier):
+        def validation_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> None:
+            super().validation_step(batch, index)
+
+    with pytest.raises(ValueError, match="did you mean 'val_acc/dataloader_idx_0'"):
+        trainer(egd).fit(Two(), loader(), [loader(), loader()])
 
 
 def test_a_metric_on_another_scale_warns() -> None:
@@ -294,14 +323,160 @@ def test_states_must_be_as_many_as_attachments() -> None:
         fit.fit(TwoOptimizers(), loader(), ckpt_path="two.ckpt")
 
 
-def test_the_search_for_a_learning_rate_leaves_no_trace() -> None:
+class Watched(Classifier):
+    """Notes at each step whether the gradient is equalised. It has what searches change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lr, self.batch_size, self.equalised = 1e-2, 16, list[bool]()
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(TensorDataset(*data()), batch_size=self.batch_size)
+
+    val_dataloader = train_dataloader
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        optimizer.register_step_post_hook(self.note)
+        return optimizer
+
+    def note(self, *step: Any) -> None:
+        gradient = self.net[2].weight.grad
+        self.equalised.append(torch.allclose(gradient @ gradient.T, torch.eye(16), atol=1e-4))
+
+
+def searches() -> list[Any]:
+    sizes = BatchSizeFinder(steps_per_trial=2, init_val=16, max_trials=1)
+    return [LearningRateFinder(num_training_steps=5, update_attr=False), sizes]
+
+
+class OneEpoch(lightning.Callback):
+    """Ends the fit, but not a search in it, which is without callbacks."""
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        trainer.should_stop = True
+
+
+def test_a_search_trains_with_egd_and_leaves_no_trace() -> None:
     """It trains inside the fit, then restores a checkpoint of its own."""
-    search = LearningRateFinder(num_training_steps=5, update_attr=False)
-    plain, searched, egd = Classifier(), Classifier(), EGDCallback(transform=CHAIN)
-    trainer(EGDCallback(transform=CHAIN), epochs=1).fit(plain, loader(), loader())
-    trainer(egd, search, epochs=1).fit(searched, loader(), loader())
+    settings: dict[str, Any] = {"transform": CHAIN, "spectrum_every": 1}
+    plain, searched, alone, egd = Watched(), Watched(), EGDCallback(**settings), EGDCallback(**settings)
+    trainer(alone, OneEpoch()).fit(plain)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*EGD.*")  # its checkpoint is none that lacks EGD
+        trainer(egd, *searches(), OneEpoch()).fit(searched)
     assert same(plain, searched)
+    assert len(searched.equalised) == 5 + 2 + 4
     assert egd.attachments[0].state_dict()["step"] == 4
+    assert list(egd.attachments[0].spectrum()["net.2.weight"]) == [0, 1, 2, 3]
+
+
+def test_every_step_of_a_search_is_equalised() -> None:
+    inside = Watched()
+    trainer(EGDCallback(), *searches(), OneEpoch()).fit(inside)
+    assert inside.equalised == [True] * (5 + 2 + 4)
+    module, egd = Watched(), EGDCallback()
+    tuned = trainer(egd, OneEpoch())
+    Tuner(tuned).lr_find(module, num_training=5, update_attr=False)
+    assert module.equalised == [True] * 5
+    tuned.fit(module)
+    assert module.equalised == [True] * 9
+    assert egd.attachments[0].state_dict()["step"] == 4
+
+
+def test_a_search_in_a_resumed_fit_keeps_what_was_saved() -> None:
+    half = trainer(EGDCallback(until=eg.Until(0.95), monitor="val_acc"), epochs=1)
+    half.fit(Classifier(lambda epoch: 0.99), loader(), loader())
+    half.save_checkpoint("off.ckpt")
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    search = LearningRateFinder(num_training_steps=5, update_attr=False)
+    module = Classifier(lambda epoch: 0.1)
+    trainer(egd, search, epochs=2).fit(module, loader(), loader(), ckpt_path="off.ckpt")
+    assert states(egd) == [False]
+
+
+def test_a_search_in_the_middle_of_a_fit_keeps_the_state() -> None:
+    class Later(LearningRateFinder):
+        def on_fit_start(self, *args: Any) -> None:
+            pass
+
+        def on_train_epoch_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+            if trainer.current_epoch == 1 and self.optimal_lr is None:
+                steps.append(egd.attachments[0].state_dict()["step"])
+                self.lr_find(trainer, pl_module)
+
+        def on_train_batch_start(self, *args: Any) -> None:
+            steps.append(egd.attachments[0].state_dict()["step"])
+
+    steps: list[int] = []
+    egd = EGDCallback(transform=CHAIN, until=eg.Until(0.95), monitor="val_acc")
+    module = Classifier(lambda epoch: 0.99)
+    trainer(egd, Later(num_training_steps=3, update_attr=False)).fit(module, loader(), loader())
+    assert steps == [0, 1, 2, 3, 4, 4, 5, 6, 7]
+    assert states(egd) == [False]
+
+
+# layers that thaw
+
+
+class Thaws(Classifier):
+    """Its first layer is frozen until epoch 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = self.net[0]
+        self.gradients: list[Tensor] = []
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=0.1)
+        optimizer.register_step_post_hook(self.note)
+        return optimizer
+
+    def note(self, *step: Any) -> None:
+        if self.backbone.weight.grad is not None:
+            self.gradients.append(self.backbone.weight.grad.clone())
+
+
+class Thawing(BackboneFinetuning):
+    """Lightning's own leaves the layer frozen in a resumed fit."""
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        if trainer.current_epoch > 1:
+            self.make_trainable(pl_module.backbone)
+
+
+def thawing() -> BackboneFinetuning:
+    return Thawing(1, lambda epoch: 1.0, backbone_initial_lr=0.1, should_align=False)
+
+
+def everything(module: Any) -> eg.Plan:
+    return eg.matrices(module, include=["backbone", "net.2"])
+
+
+def test_a_layer_that_a_plan_names_is_taken_once_it_thaws() -> None:
+    module = Thaws()
+    trainer(EGDCallback(everything), thawing()).fit(module, loader(), loader())
+    assert len(module.gradients) == 4
+    for gradient in module.gradients:
+        assert torch.allclose(gradient.T @ gradient, torch.eye(8), atol=1e-4)
+
+
+def test_a_layer_that_thaws_outside_the_plan_is_named_with_the_way_out() -> None:
+    with pytest.warns(UserWarning, match=r"'net.0.weight' frozen when .* include=\['net.0.weight', ...\]"):
+        trainer(EGDCallback(), thawing()).fit(Thaws(), loader(), loader())
+
+
+def test_the_memory_of_a_layer_that_has_thawed_is_restored() -> None:
+    def fit(module: Thaws, epochs: int, **resume: Any) -> lightning.Trainer:
+        run = trainer(EGDCallback(everything, transform=CHAIN), thawing(), epochs=epochs)
+        run.fit(module, loader(), loader(), **resume)
+        return run
+
+    whole, resumed = Thaws(), Thaws()
+    fit(whole, 4)
+    fit(Thaws(), 2).save_checkpoint("thawed.ckpt")
+    fit(resumed, 4, ckpt_path="thawed.ckpt")
+    assert same(whole, resumed)
 
 
 def test_a_test_run_leaves_no_state_to_the_next_fit() -> None:
@@ -344,6 +519,22 @@ def test_egd_leaves_after_an_error() -> None:
     assert not egd.attachments[0].optimizer._optimizer_step_pre_hooks
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda egd: pickle.loads(pickle.dumps(egd))], ids=["copy", "pickle"])
+def test_a_copy_has_no_attachment_and_attaches_anew(copied: Callable[[EGDCallback], EGDCallback]) -> None:
+    class Copies(Classifier):
+        def on_train_epoch_end(self) -> None:
+            with pytest.warns(UserWarning, match="copy or pickle of this EGDCallback does not include the EGD"):
+                assert copied(egd).attachments == ()
+
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    trainer(egd, epochs=1).fit(Copies(), loader(), loader())
+    again, module = copied(egd), Classifier()
+    assert again.attachments == ()
+    assert len(egd.attachments) == 1
+    trainer(again).fit(module, loader(), loader())
+    assert same(module.net, plain_loop())
+
+
 # mistakes
 
 
@@ -361,6 +552,23 @@ def test_an_attachment_by_hand_is_refused() -> None:
 
     with pytest.raises(ValueError, match="at most one attachment"):
         trainer(EGDCallback()).fit(ByHand(), loader())
+
+
+def test_an_attachment_by_hand_alone_is_the_plain_loop_and_resumes() -> None:
+    class ByHand(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = super().configure_optimizers()
+            self.egd = eg.attach(optimizer, self)
+            return optimizer
+
+    half, module = trainer(epochs=1), ByHand()
+    half.fit(ByHand(), loader(), loader())
+    half.save_checkpoint("by-hand.ckpt")
+    trainer().fit(module, loader(), loader(), ckpt_path="by-hand.ckpt")
+    assert same(module.net, plain_loop())
+    assert module.egd.state_dict()["step"] == 8
+    with pytest.warns(UserWarning, match="no state of EGD"):
+        trainer(EGDCallback()).fit(Classifier(), loader(), loader(), ckpt_path="by-hand.ckpt")
 
 
 def test_shards_are_refused() -> None:
@@ -393,6 +601,13 @@ def test_an_optimizer_that_is_replaced_is_noticed() -> None:
         trainer(EGDCallback()).fit(Replaces(), loader())
 
 
+class Silent:
+    """In the place of a SummaryWriter."""
+
+    def add_scalar(self) -> None: ...
+    def add_histogram(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
@@ -403,7 +618,19 @@ def test_an_optimizer_that_is_replaced_is_noticed() -> None:
         ({"plan": eg.Polar()}, TypeError, "plan must be a Plan, .* got Polar; leave it out"),
         ({"plan": network()}, TypeError, "got Sequential"),
         ({"transform": eg.Polar}, TypeError, "call it"),
-        ({"spectra": object()}, ValueError, "spectrum_every"),
+        ({"spectra": SpectrumWriter(Silent())}, ValueError, "spectrum_every"),
+        (
+            {"spectra": Silent(), "spectrum_every": 1},
+            TypeError,
+            r"must be a SpectrumWriter, got Silent; pass Spec",
+        ),
+        (
+            {"precision": "exact"},
+            TypeError,
+            r"EGDCallback must be .* got 'precision'; pass transform=Polar\(precision=...\)",
+        ),
+        ({"save_with_optimizer": False}, TypeError, "got 'save_with_optimizer'; leave it out, since EGD's state is in"),
+        ({"monitr": "val_acc"}, TypeError, "got 'monitr'; did you mean 'monitor'"),
     ],
 )
 def test_settings_are_checked_at_once(settings: dict[str, Any], error: type[Exception], text: str) -> None:

@@ -1,4 +1,4 @@
-"""Other people's optimizers as hosts: an attached step is a step on gradients that `equalize_` has equalised, bit for bit."""
+"""Other packages' optimizers as hosts: an attached step is one on gradients that `equalize_` equalised, bit for bit."""
 
 from __future__ import annotations
 
@@ -36,14 +36,21 @@ heavyball.utils.compile_mode = None  # compiling takes minutes and is the host's
 def classes(module: ModuleType) -> dict[str, type[Optimizer]]:
     """Every optimizer that a package exports, by `package.Name`."""
     found = inspect.getmembers(module, lambda each: inspect.isclass(each) and issubclass(each, Optimizer))
-    return {f"{module.__name__}.{name}": each for name, each in found if each.__module__.split(".")[0] != "torch" and each is not Optimizer}
+    return {
+        f"{module.__name__}.{name}": each
+        for name, each in found
+        if each.__module__.split(".")[0] != "torch" and each is not Optimizer
+    }
 
 
 HOSTS = {
     name: each
     for module in (lion_pytorch, schedulefree, prodigyopt, pytorch_optimizer, heavyball)
     for name, each in classes(module).items()
-} | {f"schedulefree.{each.__name__}": each for each in (schedulefree.ScheduleFreeWrapper, schedulefree.ScheduleFreeWrapperReference)}
+} | {
+    f"schedulefree.{each.__name__}": each
+    for each in (schedulefree.ScheduleFreeWrapper, schedulefree.ScheduleFreeWrapperReference)
+}
 """The last two are no torch optimizers, but have one."""
 
 NOT_RUN = {
@@ -66,7 +73,10 @@ APART = {
     "pytorch_optimizer.AdaLOMO": "fused_backward",
     "pytorch_optimizer.PCGrad": "pc_backward",
     "pytorch_optimizer.SafeFP16Optimizer": "its own backward",
-    **{f"pytorch_optimizer.{name}": "two steps in one" for name in ("SAM", "FriendlySAM", "LookSAM", "WSAM", "BSAM", "GSAM")},
+    **{
+        f"pytorch_optimizer.{name}": "two steps in one"
+        for name in ("SAM", "FriendlySAM", "LookSAM", "WSAM", "BSAM", "GSAM")
+    },
 }
 """Hosts with another loop: below, each in a test of its own."""
 
@@ -94,7 +104,9 @@ BUILT: dict[str, Build] = {
     "pytorch_optimizer.AdamMini": lambda model: pytorch_optimizer.AdamMini(model, lr=0.01),
     "pytorch_optimizer.AliG": lambda model: pytorch_optimizer.AliG(model.parameters(), max_lr=0.1),
     "pytorch_optimizer.SaRA": lambda model: pytorch_optimizer.SaRA(model.parameters(), lr=0.01, threshold=1.0),
-    "pytorch_optimizer.Ranger21": lambda model: pytorch_optimizer.Ranger21(model.parameters(), num_iterations=STEPS, lr=0.01),
+    "pytorch_optimizer.Ranger21": lambda model: pytorch_optimizer.Ranger21(
+        model.parameters(), num_iterations=STEPS, lr=0.01
+    ),
     "heavyball.SplitOpt": lambda model: heavyball.SplitOpt(
         [
             {"params": each["params"], "optimizer": heavyball.Muon if each["matrix"] else heavyball.AdamW, "lr": 0.01}

@@ -135,6 +135,19 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
     with pytest.raises(RuntimeError, match="spectrum_every=0"):
         SpectrumWriter(SummaryWriter(str(tmp_path))).write(egd)
+    with pytest.raises(TypeError, match="egd must be an Attachment, got SGD; pass what attach returned"):
+        SpectrumWriter(SummaryWriter(str(tmp_path))).write(egd.optimizer)  # type: ignore[arg-type]
+
+
+def test_two_attachments_with_one_tag_warn(tmp_path: Path) -> None:
+    (first, _), (second, step) = trained(1), trained(1)
+    spectra = SpectrumWriter(SummaryWriter(str(tmp_path)))
+    spectra.write(first)
+    with pytest.warns(UserWarning, match=r"tag must differ between attachments, got a second one with 'egd'.*tag=\.\.\."):
+        spectra.write(second)
+    step()
+    step()
+    spectra.write(second)  # said once
 
 
 # trainers

@@ -288,7 +288,7 @@ def test_a_state_of_other_matrices_is_refused_even_without_tensors() -> None:
     first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (one, other))
     eg.attach(first, one).off()
     egd = eg.attach(second, other)
-    with pytest.raises(ValueError, match="must be of matrices that the plan takes, got '0.weight'"):
+    with pytest.raises(ValueError, match=r"must be of matrices that the plan takes, got '0\.weight'"):
         second.load_state_dict(first.state_dict())
     assert egd.active
 

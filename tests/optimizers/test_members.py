@@ -47,3 +47,20 @@ def test_a_frozen_matrix_that_is_unfrozen_later_warns_once() -> None:
     before = parameters(model)
     train(model, optimizer, 1)
     assert_equalised(hidden_updates(model, before))
+
+
+def test_a_frozen_matrix_of_the_plan_may_join_later() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
+    plan = eg.matrices(model, include=["0.weight", "2.weight"])
+    egd = eg.attach(optimizer, plan)
+    train(model, optimizer, 1)
+    model[0].requires_grad_(True)
+    optimizer.add_param_group({"params": list(model[0].parameters())})
+    before = parameters(model)
+    train(model, optimizer, 1)
+    assert_equalised(hidden_updates(model, before))
+    egd.remove()
+    with pytest.raises(ValueError, match=r"must hold the plan's matrices, got one without '0\.weight'"):
+        eg.attach(torch.optim.SGD(model[2].parameters(), lr=1.0), plan)

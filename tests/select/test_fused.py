@@ -31,8 +31,52 @@ class Attention(nn.Module):
         self.qkv, self.proj = nn.Linear(6, 18), nn.Linear(6, 6)
 
 
-def test_a_known_class_is_split() -> None:
-    assert shapes_taken(eg.matrices(CausalSelfAttention(), head=None))["c_attn.weight"] == [(6, 6)] * 3
+def test_the_order_of_nanogpt_is_taken_from_the_name_and_the_plan_says_so() -> None:
+    """Its class has no package of its own: another one of that name may order its rows differently."""
+    plan = eg.matrices(CausalSelfAttention(), head=None)
+    assert shapes_taken(plan)["c_attn.weight"] == [(6, 6)] * 3
+    assert "taken as 3 times 6 x 6 (rows taken to be query, key and value one after another; split= changes that)" in str(
+        plan
+    )
+    assert "rows taken" not in str(eg.matrices(CausalSelfAttention(), head=None, split={"c_attn.weight": (6, 6, 6)}))
+
+
+def test_a_class_is_known_in_its_package_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody's class of the same name may order its rows differently."""
+    plan = eg.matrices(GPTNeoXAttention(), head=None)
+    assert "taken as 3 times 6 x 6, rows in 3 turns" in str(plan)
+    monkeypatch.setattr(GPTNeoXAttention, "__module__", "mine")
+    plan = eg.matrices(GPTNeoXAttention(), head=None)
+    assert "taken as 18 x 6 (one matrix, perhaps several fused: split= parts them)" in str(plan)
+
+
+@pytest.mark.parametrize("name", ["kqv", "kv", "to_kv", "qk", "Wqkv", "w12", "gate_up", "kv_a_proj", "in_proj_ba"])
+@pytest.mark.parametrize("outputs", [4, 18])
+def test_a_name_that_says_that_there_are_several_is_marked(name: str, outputs: int) -> None:
+    assert "perhaps several fused" in marked(name, outputs)
+
+
+@pytest.mark.parametrize("name", ["c_attn", "attn_proj", "att_proj", "x2h", "in_proj"])
+def test_some_names_say_it_where_the_outputs_are_several_times_the_inputs(name: str) -> None:
+    assert "perhaps several fused" in marked(name, 18)
+    assert "perhaps several fused" not in marked(name, 6)
+
+
+@pytest.mark.parametrize("name", ["action_in_proj", "protein_projector", "k_proj", "kvasir", "up"])
+def test_a_name_in_which_only_letters_coincide_is_not_marked(name: str) -> None:
+    assert "perhaps several fused" not in marked(name, 18)
+
+
+def test_the_first_layer_of_an_mlp_is_one_matrix() -> None:
+    mlp = type("MLP", (nn.Module,), {})()
+    mlp.in_proj, mlp.out_proj = nn.Linear(6, 24), nn.Linear(24, 6)
+    assert "perhaps" not in str(eg.matrices(mlp, head=None))
+
+
+def marked(name: str, outputs: int) -> str:
+    """The line of a layer with this name and 6 inputs."""
+    model = nn.ModuleDict({name: nn.Linear(6, outputs), "out": nn.Linear(outputs, 6)})
+    return next(entry.verdict for entry in eg.matrices(model, head=None) if entry.name == f"{name}.weight")
 
 
 def test_a_class_that_is_not_known_stays_whole_and_the_plan_says_so() -> None:

@@ -118,6 +118,30 @@ def test_biases_scales_and_positions_of_experts_are_no_matrices() -> None:
     }
 
 
+def test_experts_of_which_there_is_one_are_a_stack() -> None:
+    experts = Experts()
+    experts.w1, experts.w2 = nn.Parameter(torch.randn(1, 8, 6)), nn.Parameter(torch.randn(1, 6, 8))
+    assert [entry.verdict for entry in eg.matrices(experts)] == [
+        f"taken as 1 matrix of {shape} (the output axis taken to be the first)" for shape in ("8 x 6", "6 x 8")
+    ]
+
+
+def test_experts_in_one_flat_matrix_are_not_recognised() -> None:
+    """Nobody knows where one expert ends."""
+    flat = type("FlatExperts", (nn.Module,), {})()
+    flat.w1 = nn.Parameter(torch.randn(24, 6))
+    plan = eg.matrices(nn.ModuleDict({"enter": nn.Linear(4, 6), "experts": flat, "out": nn.Linear(6, 2)}))
+    assert "left: 'w1' of FlatExperts is not recognised" in str(plan)
+    assert plan.doubts[0].startswith("86 % of the entries of hidden weights are in modules that are not recognised")
+
+
+def test_experts_that_look_fused_are_marked() -> None:
+    experts = Experts()
+    experts.gate_up_proj = nn.Parameter(torch.randn(3, 6, 16))
+    (line,) = (entry.verdict for entry in eg.matrices(experts) if entry.name == "gate_up_proj")
+    assert line.endswith("(the output axis taken to be the first; one matrix, perhaps several fused: split= parts them)")
+
+
 @pytest.mark.parametrize(
     ("norm", "name"),
     [

@@ -84,6 +84,18 @@ def test_a_complex_weight_is_left_with_a_reason() -> None:
         ({"split": {"0.weight": 2}}, ValueError, "positive sizes"),
         ({"split": {"4.weight": (1, 2)}}, ValueError, "which is left alone"),
         ({"stack": True}, ValueError, "every leading axis must have the same length"),
+        ({"head": "4.bias"}, ValueError, r"head must name matrices, got '4.bias' of shape \(3,\)"),
+        ({"head": {"4": 1}}, TypeError, "head must be one or more selectors, got {'4': 1}"),
+        ({"split": {"0.bias": (4, 4)}}, ValueError, "split must name matrices, got '0.bias'"),
+        ({"split": {"0.weight": (True, 7)}}, ValueError, "positive sizes"),
+        (
+            {"split": {"0.weight": (4, 4), "0": (2, 6)}},
+            ValueError,
+            "'0.weight' once, got '0.weight' and '0' with other sizes",
+        ),
+        ({"stack": "0.bias"}, ValueError, "stack must name matrices, got '0.bias'"),
+        ({"stack": "0.weight"}, ValueError, r"got '0.weight' of shape \(8, 6\), which is one matrix; leave it out"),
+        ({"include": "1"}, ValueError, "got '1', a module without parameters"),
     ],
 )
 def test_selections_that_match_nothing_or_do_not_fit_are_refused(
@@ -91,6 +103,25 @@ def test_selections_that_match_nothing_or_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         eg.matrices(network(), **options)
+
+
+def test_a_complex_model_is_doubted() -> None:
+    model = nn.Sequential(nn.Linear(9, 9, dtype=torch.complex64), nn.Linear(3, 3), nn.Linear(3, 3))
+    (doubt,) = eg.matrices(model).doubts
+    assert doubt.startswith(
+        "90 % of the entries of hidden weights are of a dtype that is not supported, such as '0.weight'"
+    )
+
+
+def test_a_plan_that_takes_nothing_says_what_to_change() -> None:
+    probe = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    probe[0].requires_grad_(False)
+    with pytest.raises(ValueError, match="unfreeze hidden layers, take the output head with head=None, or choose"):
+        eg.matrices(probe)
+    with pytest.raises(ValueError, match="the model has no parameters"):
+        eg.matrices(nn.ReLU())
+    with pytest.raises(ValueError, match="the model has no parameters"):
+        eg.matrices({}, include="w")
 
 
 def test_models_without_usable_parameters_are_refused() -> None:

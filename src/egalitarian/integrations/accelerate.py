@@ -16,7 +16,7 @@ except ImportError as error:
         "accelerate must be installed for attach_prepared, got none; pip install 'egalitarian[accelerate]'"
     ) from error
 
-from egalitarian.integrations.settings import AttachSettings, refuse_sharded
+from egalitarian.integrations.settings import AttachSettings, check_names, refuse_sharded
 from egalitarian.optimizers import Attachment, attach
 from egalitarian.select import Plan
 
@@ -45,11 +45,18 @@ def attach_prepared(
         The attachment. With `until`, pass it metrics with `observe`, the same on every process.
 
     Raises:
-        TypeError: an argument has the wrong type.
+        TypeError: an argument has the wrong type, or no such name.
         ValueError: the optimizer is not prepared, has EGD already, or gets shards.
     """
     if not isinstance(accelerator, Accelerator):
         raise TypeError(f"accelerator must be an Accelerator, got {type(accelerator).__name__}; pass Accelerator()")
+    for what, given, kind in (("optimizer", optimizer, Optimizer), ("model", model, nn.Module), ("plan", plan, Plan)):
+        if not (isinstance(given, kind) or given is plan is None):
+            raise TypeError(
+                f"{what} must be {'an' if kind is Optimizer else 'a'} {kind.__name__}, got {type(given).__name__}; call "
+                f"attach_prepared(accelerator, optimizer, model, plan), with all else by name"
+            )
+    check_names("attach_prepared", settings, "plan")
     refuse_sharded(accelerator.distributed_type.value)
     if not isinstance(optimizer, AcceleratedOptimizer):
         raise ValueError(

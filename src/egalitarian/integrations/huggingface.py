@@ -25,6 +25,7 @@ from egalitarian.integrations.settings import (
     check_settings,
     missing_metric,
     refuse_sharded,
+    warn_of_copy,
     warn_of_no_state,
 )
 from egalitarian.optimizers import Attachment, attach
@@ -38,17 +39,18 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     """Adds EGD to a Trainer's optimizer when training begins, and removes it when it ends.
 
     It acts inside the optimizer's step: after accumulation, unscaling and clipping. Its state is in `trainer_state.json` of
-    every checkpoint, tensors included, and comes back with `train(resume_from_checkpoint=...)`.
+    every checkpoint, tensors included, and comes back with `train(resume_from_checkpoint=...)`. Without a checkpoint, each
+    `train` starts EGD anew. A Trainer takes one such callback.
 
     Args:
         plan: which matrices EGD takes: a `Plan`, or a function from the model to one. By default the plan of the model.
         monitor: the metric for `until`, as `compute_metrics` names it, with `eval_` or without. It is read after each
             evaluation.
-        spectra: writes the stored spectra to TensorBoard, whenever the Trainer logs.
+        spectra: a `SpectrumWriter`, which writes the stored spectra to TensorBoard whenever the Trainer logs.
         settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
 
     Raises:
-        TypeError: an argument has the wrong type.
+        TypeError: an argument has the wrong type, or no such name.
         ValueError: a setting is out of range, or `until` has no metric.
     """
 
@@ -63,7 +65,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         spectra: SpectrumWriter | None = None,
         **settings: Unpack[AttachSettings],
     ) -> None:
-        check_settings(settings, plan, monitor, spectra)
+        check_settings(type(self).__name__, settings, plan, monitor, spectra)
         self._plan, self._monitor, self._spectra, self._settings = plan, monitor, spectra, settings
         self._handle: Any = None
         self._unmet: list[str] = []  # names of evaluations so far that lack the metric
@@ -87,7 +89,15 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
 
         Returns:
             The pair that a Trainer takes. Give that Trainer this callback, too.
+
+        Raises:
+            TypeError: `optimizer_class` cannot be called.
         """
+        if not callable(optimizer_class):
+            raise TypeError(
+                f"optimizer_class must be a class, got {type(optimizer_class).__name__}; pass torch.optim.SGD, and its "
+                f"settings by name"
+            )
 
         def build(model: nn.Module) -> Optimizer:
             plan = self._planned(model)
@@ -121,8 +131,10 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
             raise ValueError(
                 f"the checkpoint must have one {name}, got {len(stored)}; resume from one that was saved with one"
             )
-        settings: Any = {"save_with_optimizer": False, **self._settings}  # by now the Trainer has loaded the optimizer
-        egd = attach(kwargs["optimizer"], self._planned(kwargs["model"]), **settings)
+        plan = self._planned(kwargs["model"])
+        egd = attach(kwargs["optimizer"], plan, save_with_optimizer=False, **self._settings)  # it has been loaded by now
+        if not state.global_step:
+            _warn_of_a_used_optimizer(egd.optimizer)
         self.attachment, self._handle = egd, egd.optimizer.register_step_post_hook(self._after_step)
         if saved := stored.get("attributes", {}).get("saved"):
             egd.load_state_dict(_decoded(saved))
@@ -133,11 +145,14 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._write(state)
         self._remove()
+        if (error := self._missing()) is not None:  # the training is done: its outcome counts more
+            warnings.warn(f"until was never asked: {error}", stacklevel=2)
 
     def _remove(self) -> None:
-        if self.attachment is not None:
+        if self.attachment is not None and self._handle is not None:
             self.attachment.remove()
             self._handle.remove()
+            self._handle = None
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._stepped = True
@@ -169,8 +184,14 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
             self._unmet += sorted(metrics)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._unmet and not self._met and self._monitor:  # not before: each of several datasets has metrics of its own
-            raise missing_metric(self._monitor, self._unmet, "return it from compute_metrics")
+        if (error := self._missing()) is not None:  # not before: each of several datasets has metrics of its own
+            raise error
+
+    def _missing(self) -> ValueError | None:
+        """The error for a metric that no evaluation has had."""
+        if self._met or not self._unmet or self._monitor is None:
+            return None
+        return missing_metric(self._monitor, self._unmet, "return it from compute_metrics")
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._write(state)
@@ -198,6 +219,21 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         raise ValueError(
             "restore_callback_states_from_checkpoint must be False, got True, which makes callbacks anew without their "
             "plan and transform; leave it out: EGD's state is restored in any case"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._handle is not None:
+            warn_of_copy(type(self).__name__)
+        return {**vars(self), "attachment": None, "_handle": None}
+
+
+def _warn_of_a_used_optimizer(optimizer: Optimizer) -> None:
+    """Warns at step 0 of an optimizer that is not at its first: a Trainer keeps it from one `train` to the next."""
+    if any(optimizer.state.values()):
+        warnings.warn(
+            f"{type(optimizer).__name__} goes on from an earlier train(), but EGD starts at step 0 and switched on; "
+            f"build a new Trainer so that both start anew, or resume from a checkpoint",
+            stacklevel=3,
         )
 
 

@@ -24,6 +24,7 @@ from egalitarian.integrations.settings import (
     check_settings,
     missing_metric,
     refuse_sharded,
+    warn_of_copy,
     warn_of_no_state,
 )
 from egalitarian.optimizers import Attachment, attach
@@ -32,27 +33,33 @@ from egalitarian.select import Plan, matrices
 if TYPE_CHECKING:
     from egalitarian.integrations.tensorboard import SpectrumWriter
 
+SEARCHES = frozenset({"BatchSizeFinder", "LearningRateFinder"})
+"""Callbacks that train when `fit` starts, without all others, and then restore a checkpoint of their own."""
+
 Plans = Plan | Sequence[Plan | None]
 """One plan, or one for each optimizer in order; None leaves an optimizer without EGD."""
+Hosts = Sequence[tuple[Optimizer, nn.Module | Plan]]
+"""The optimizers that EGD is attached to during a fit, each with its plan."""
 
 
 class EGDCallback(Callback):
     """Adds EGD to the optimizers of a LightningModule when `fit` starts, and removes it when it ends.
 
     It acts inside the step: after accumulation, unscaling and clipping. Its state is in every checkpoint, and
-    `fit(ckpt_path=...)` restores it. Without a checkpoint, each `fit` starts EGD anew.
+    `fit(ckpt_path=...)` restores it. Without a checkpoint, each `fit` starts EGD anew. A Trainer takes one such callback,
+    for several optimizers with a sequence of plans.
 
     Args:
         plan: which matrices EGD takes: a `Plan`, or a function from the module to one. For several optimizers, a sequence
             of plans, one for each; None in it leaves an optimizer alone. By default the plan is that of the module, and
             each optimizer gets the matrices that it holds.
-        monitor: the metric for `until`, as logged with `self.log`. It is read after each validation, or after each
-            training epoch if there is no validation.
-        spectra: writes the stored spectra to TensorBoard, after each validation and epoch.
+        monitor: the metric for `until`, as logged with `self.log`. It is read after each validation. One that is not there
+            by then, or without validation, is read after each training epoch.
+        spectra: a `SpectrumWriter`, which writes the stored spectra to TensorBoard after each validation and epoch.
         settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
 
     Raises:
-        TypeError: an argument has the wrong type.
+        TypeError: an argument has the wrong type, or no such name.
         ValueError: a setting is out of range, or `until` has no metric.
     """
 
@@ -67,10 +74,12 @@ class EGDCallback(Callback):
         spectra: SpectrumWriter | None = None,
         **settings: Unpack[AttachSettings],
     ) -> None:
-        check_settings(settings, plan, monitor, spectra)
+        check_settings(type(self).__name__, settings, plan, monitor, spectra)
         self._plan, self._monitor, self._spectra, self._settings = plan, monitor, spectra, settings
-        self._loaded: Mapping[str, Any] | None = None
+        self._loaded: dict[str, Any] | None = None  # of a checkpoint, until training starts
+        self._hosts: Hosts = ()
         self._steppers: set[Optimizer] = set()
+        self._late = False  # whether the metric is there after the epoch alone
 
     # -- from the start of a fit to its end ---------------------------------------------------------------------------
 
@@ -78,7 +87,10 @@ class EGDCallback(Callback):
         self._loaded = None  # of an earlier run: a checkpoint is restored after this
         if stage == "fit":
             self._remove()
-            refuse_sharded(*(kind.__name__ for kind in type(trainer.strategy).__mro__))
+            self._late = False
+            refuse_sharded(*_bases(trainer.strategy))
+            if any(SEARCHES & _bases(each) for each in trainer.callbacks):  # they would train before EGD is attached
+                trainer.callbacks = [self, *(each for each in trainer.callbacks if each is not self)]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         optimizers: list[Optimizer] = list(trainer.optimizers)
@@ -89,22 +101,29 @@ class EGDCallback(Callback):
             )
         self._steppers = set(optimizers)
         plans = self._plans(pl_module, optimizers)
-        settings: Any = {"save_with_optimizer": False, **self._settings}  # its state_dict lacks EGD once the fit is over
+        hosts = zip(optimizers, plans, strict=True)
+        self._attach([(optimizer, plan) for optimizer, plan in hosts if plan is not None])
+        if trainer.ckpt_path and self._loaded is None:
+            for egd in self.attachments:
+                warn_of_no_state(egd)
+
+    def _attach(self, hosts: Hosts) -> None:
+        self._remove()
         attached: list[Attachment] = []
         try:
-            for optimizer, plan in zip(optimizers, plans, strict=True):
-                if plan is not None:
-                    attached.append(attach(optimizer, plan, **settings))
+            for optimizer, plan in hosts:  # its state_dict lacks EGD once the fit is over, so it never has it
+                attached.append(attach(optimizer, plan, save_with_optimizer=False, **self._settings))
         except BaseException:
             for egd in attached:
                 egd.remove()
             raise
-        self.attachments = tuple(attached)
-        if self._loaded is not None:
-            self._restore(self._loaded["attachments"])
-        elif trainer.ckpt_path:
-            for egd in attached:
-                warn_of_no_state(egd)
+        self.attachments, self._hosts = tuple(attached), hosts
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore()  # by now, callbacks that thaw layers have restored the param groups
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._restore()  # a search may also start with an epoch
 
     def _plans(self, module: LightningModule, optimizers: Sequence[Optimizer]) -> Sequence[nn.Module | Plan | None]:
         if self._plan is None:
@@ -134,18 +153,23 @@ class EGDCallback(Callback):
         self._remove()
 
     def _remove(self) -> None:
+        self._hosts = ()
         for egd in self.attachments:
             egd.remove()
 
     # -- the switch-off, and spectra ----------------------------------------------------------------------------------
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        if trainer.is_last_batch and self._monitor not in trainer.callback_metrics:
+            self._late = True  # as an average over the epoch is
+        if not self._late:
             self._observe(trainer)
-            self._write(trainer)
+        self._write(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.enable_validation:
+        if self._late or not trainer.enable_validation:
             self._observe(trainer)
         self._write(trainer)
 
@@ -154,7 +178,8 @@ class EGDCallback(Callback):
             return
         logged = trainer.callback_metrics
         if self._monitor not in logged:
-            raise missing_metric(self._monitor, sorted(logged), f"log it with self.log({self._monitor!r}, ...)")
+            way_out = f"log it with self.log({self._monitor!r}, ...), in training_step with on_step=True"
+            raise missing_metric(self._monitor, sorted(logged), way_out)
         metric = trainer.strategy.broadcast(logged[self._monitor])  # all ranks decide alike
         for egd in self.attachments:
             egd.observe(metric)
@@ -167,12 +192,19 @@ class EGDCallback(Callback):
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
+        if self._loaded is not None:  # a search saves it, to restore it
+            return self._loaded
         return {"attachments": [egd.state_dict() for egd in self.attachments]} if self.attachments else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._loaded = state_dict  # optimizers do not exist yet: on_fit_start restores it
+        self._loaded = state_dict  # restored when training starts: optimizers may not exist yet
+        if self._hosts:  # a search has trained with EGD: its spectra go, too
+            self._attach(self._hosts)
 
-    def _restore(self, saved: Sequence[Mapping[str, Any]]) -> None:
+    def _restore(self) -> None:
+        if self._loaded is None:
+            return
+        saved: Sequence[Mapping[str, Any]] = self._loaded["attachments"]
         if len(saved) != len(self.attachments):
             raise ValueError(
                 f"the checkpoint must have a state for each of {len(self.attachments)} optimizers with EGD, got "
@@ -180,6 +212,18 @@ class EGDCallback(Callback):
             )
         for egd, state in zip(self.attachments, saved, strict=True):
             egd.load_state_dict(state)
+        self._loaded = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._hosts:
+            warn_of_copy(type(self).__name__)
+        kept = {name: value for name, value in vars(self).items() if name not in ("log", "log_dict")}  # of the module
+        return {**kept, "attachments": (), "_hosts": (), "_steppers": set()}
+
+
+def _bases(thing: object) -> frozenset[str]:
+    """The names of its class and of the bases: there are two packages of Lightning."""
+    return frozenset(kind.__name__ for kind in type(thing).__mro__)
 
 
 def _held(optimizer: Optimizer) -> set[Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 from egalitarian.optimizers import Attachment, Until, attach
 from egalitarian.select import Plan, matrices
-from egalitarian.transforms import Transform
+from egalitarian.transforms import Polar, Transform
 
 SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON", "MODELPARALLEL")
 """In the names of strategies that leave an optimizer with shards in place of matrices."""
@@ -29,10 +30,33 @@ class AttachSettings(TypedDict, total=False):
     capture: bool
 
 
-def check_settings(settings: AttachSettings, plan: object, monitor: str | None, spectra: object) -> None:
+def check_names(owner: str, names: Iterable[str], *others: str) -> None:
+    """Raises for a name that is no setting of `attach`, or that the trainer decides.
+
+    Args:
+        owner: what has the settings.
+        names: those that were passed.
+        others: further arguments of the owner.
+    """
+    known = [*others, *AttachSettings.__annotations__]
+    for name in names:
+        if name in known:
+            continue
+        if name == "save_with_optimizer":
+            way_out = "leave it out, since EGD's state is in the trainer's checkpoints"
+        elif name in {field.name for field in dataclasses.fields(Polar)}:
+            way_out = f"pass transform=Polar({name}=...)"
+        else:
+            meant = difflib.get_close_matches(name, known, n=1)
+            way_out = f"did you mean {meant[0]!r}?" if meant else "leave it out"
+        raise TypeError(f"settings of {owner} must be {', '.join(known)}, got {name!r}; {way_out}")
+
+
+def check_settings(owner: str, settings: AttachSettings, plan: object, monitor: str | None, spectra: object) -> None:
     """Checks the arguments of a callback. Those of `attach` are tried on a matrix of zeros.
 
     Args:
+        owner: the class of the callback.
         settings: those of `attach`.
         plan: a plan, plans, a function that makes them, or None.
         monitor: the name of the metric for `until`.
@@ -44,6 +68,7 @@ def check_settings(settings: AttachSettings, plan: object, monitor: str | None, 
             f"plan must be a Plan, or a function from the model to one, got {type(plan).__name__}; leave it out for the "
             f"default plan, and pass all else by name"
         )
+    check_names(owner, settings, "plan", "monitor", "spectra")
     weight = nn.Parameter(torch.zeros(64, 64))
     attach(torch.optim.SGD([weight], lr=1.0), matrices({"weight": weight}, include="weight"), **settings).remove()
     if monitor is not None and not isinstance(monitor, str):
@@ -55,15 +80,29 @@ def check_settings(settings: AttachSettings, plan: object, monitor: str | None, 
         warnings.warn(
             f"monitor={monitor!r} has no effect without until; pass until=Until(0.95) or leave it out", stacklevel=3
         )
+    if spectra is not None and not callable(getattr(spectra, "write", None)):
+        raise TypeError(
+            f"spectra must be a SpectrumWriter, got {type(spectra).__name__}; pass SpectrumWriter(SummaryWriter('spectra'))"
+        )
     if spectra is not None and not settings.get("spectrum_every"):
         raise ValueError("spectra need spectrum_every, got 0; pass spectrum_every=100, or leave spectra out")
 
 
 def missing_metric(monitor: str, logged: Sequence[str], way_out: str) -> ValueError:
     """The error for a metric that was not logged; it names those that were."""
-    meant = difflib.get_close_matches(monitor, logged, n=1)
+    parts = [name for name in logged if name.startswith(f"{monitor}/")]  # Lightning's, of several loaders
+    meant = parts or difflib.get_close_matches(monitor, logged, n=1)
     hint = f"did you mean {meant[0]!r}?" if meant else way_out
     return ValueError(f"monitor must be one of the logged metrics, {', '.join(map(repr, logged))}, got {monitor!r}; {hint}")
+
+
+def warn_of_copy(owner: str) -> None:
+    """Says that a copy of a callback that is made while it trains has no EGD."""
+    warnings.warn(
+        f"a copy or pickle of this {owner} does not include the EGD that it has attached; the copy attaches anew when a "
+        f"training starts with it",
+        stacklevel=4,
+    )
 
 
 def refuse_sharded(*names: str) -> None:

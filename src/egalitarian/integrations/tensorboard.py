@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+import warnings
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+from torch.optim import Optimizer
 
 try:
     from torch.utils.tensorboard import SummaryWriter
@@ -38,26 +40,42 @@ class SpectrumWriter:
             raise TypeError(f"writer must be a SummaryWriter, got {type(writer).__name__}; pass SummaryWriter('spectra')")
         self._writer = writer
         self._last: WeakKeyDictionary[Attachment, dict[str, int]] = WeakKeyDictionary()
+        self._writers: dict[str, WeakSet[Optimizer]] = {}  # by tag
 
     def write(self, egd: Attachment, tag: str = "egd") -> None:
-        """Writes what `egd` has stored since the last call.
+        """Writes what `egd` has stored since the last call, so that each step is written once.
 
         Args:
             egd: an attachment with `spectrum_every`.
-            tag: what the names in TensorBoard begin with.
+            tag: what the names in TensorBoard begin with: one for each attachment.
 
         Raises:
+            TypeError: `egd` is not an attachment.
             RuntimeError: `attach` was called without `spectrum_every`.
         """
+        if not isinstance(egd, Attachment):
+            raise TypeError(f"egd must be an Attachment, got {type(egd).__name__}; pass what attach returned")
         last = self._last.setdefault(egd, {})
         written = -1
         for name, kept in egd.spectrum().items():
             for step in kept:
                 if step > last.get(name, -1):
+                    self._claim(egd, tag)
                     self._write_one(f"{tag}/{name}", kept[step], step)
                     last[name] = written = step
         if written >= 0:
             self._writer.add_scalar(f"{tag}/active", float(torch.as_tensor(egd.active).float().mean()), written)
+
+    def _claim(self, egd: Attachment, tag: str) -> None:
+        """Warns once of an attachment that writes into the curves of another optimizer's."""
+        known = self._writers.get(tag)
+        if known is not None and egd.optimizer not in known:
+            warnings.warn(
+                f"tag must differ between attachments, got a second one with {tag!r}, whose curves are mixed with those of "
+                f"the first; pass write(egd, tag=...), or a SpectrumWriter of another SummaryWriter",
+                stacklevel=3,
+            )
+        self._writers.setdefault(tag, WeakSet()).add(egd.optimizer)
 
     def _write_one(self, name: str, spectrum: Spectrum, step: int) -> None:
         largest = spectrum.values[..., 0]

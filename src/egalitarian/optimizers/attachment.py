@@ -6,7 +6,6 @@ GradScaler gets scaled gradients. Copying the optimizer drops the hook. This roo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -36,6 +35,7 @@ from egalitarian.optimizers.host import (
     warn_of_replaced,
 )
 from egalitarian.optimizers.members import Members
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Plan, annotate
 from egalitarian.transforms import Polar, Transform, as_chain
@@ -65,7 +65,7 @@ def attach(
     Args:
         optimizer: any optimizer for dense gradients, bare or wrapped by a framework.
         model_or_plan: a model, which stands for `matrices(model)`, or a `Plan`. The optimizer must hold every matrix of a
-            plan. With a model it may lack some; EGD takes those once `add_param_group` adds them.
+            plan that is not frozen. With a model it may lack others, too. EGD takes what `add_param_group` adds later.
         transform: one transform, or a sequence applied in order. The default is EGD with `precision="auto"`.
         decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised. It stays on
             while EGD is off. The paper's MLP experiments use 1e-4 to 1e-2. In most runs use the optimizer's own
@@ -328,10 +328,9 @@ class Attachment:
         self._state, setting, self._saved_tiers, stays_off = loaded
         self._switch.restore(setting)
         if stays_off:
-            warnings.warn(
-                "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; attach "
-                "with the same until=, or call on() to use EGD again",
-                stacklevel=3,
+            warn_user(
+                "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
+                "attach with the same until=, or call on() to use EGD again"
             )
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.transforms import Transform, asks_for_autocast, ignoring_autocast
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -34,11 +34,10 @@ class Autocast:
         """Warns once of transforms that equalise what is rounding noise under autocast."""
         if self.half and self._ignoring:
             link, self._ignoring = self._ignoring[0], []
-            warnings.warn(
+            warn_user(
                 f"the forward pass ran under autocast to half precision, so weak directions of the gradients are rounding "
                 f"noise, which {link!r} raises to full strength; pass it compute=torch.bfloat16 or torch.float16, or "
-                f"use Polar(precision='auto')",
-                stacklevel=2,
+                f"use Polar(precision='auto')"
             )
 
     def learn(self, device: str) -> None:

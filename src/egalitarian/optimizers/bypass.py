@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from egalitarian.optimizers.engine import STEPS_BEFORE_WARNING
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -57,23 +58,24 @@ class Closures:
         """After the step of a closure. A sample that did not change, as at a learning rate of 0, proves nothing."""
         if not closure.ran and not self._ignored:
             self._ignored = True
-            _warn(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
+            warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
         sample, before, between = closure.sample, closure.before, closure.between
         if sample is None or before is None or between is None or capturing() or torch.equal(before, _copied(sample)):
             return
         self._sample = None
         if torch.equal(between, _copied(sample)):
-            _warn(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
+            warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
 
 
 class UnseenUpdates:
     """Warns of weights that change from one backward pass to the next although no step has passed EGD.
 
-    It looks at one matrix, up to the first step.
+    It looks at one matrix, up to the first step with gradients.
     """
 
     def __init__(self, host: str, entries: Iterable[Entry]) -> None:
-        self._host, self._last, self._changes = host, None, 0
+        self._host, self._changes = host, 0
+        self._last: Tensor | None = None
         found = (entry for entry in entries if entry.taken and entry.parameter.requires_grad and entry.parameter.is_leaf)
         entry = next(found, None)
         self._name = "" if entry is None else entry.name
@@ -81,18 +83,27 @@ class UnseenUpdates:
         if entry is not None:
             self._handle = entry.parameter.register_post_accumulate_grad_hook(self._look)  # type: ignore[no-untyped-call]
 
+    @property
+    def watching(self) -> bool:
+        return self._handle is not None
+
     @torch._disable_dynamo  # type: ignore[attr-defined]
     def _look(self, parameter: Tensor) -> None:
         if capturing():
             return
-        now = _copied(parameter)
-        self._changes += self._last is not None and not torch.equal(self._last, now)
+        last, now = self._last, _copied(parameter)
         self._last = now
-        if self._changes == STEPS_BEFORE_WARNING:
+        if last is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move, no cast
+            self._changes += not torch.equal(last, now)
+        if self._changes < STEPS_BEFORE_WARNING:
+            return
+        gc.collect()  # an optimizer that nobody holds any more ends the watch
+        if self.watching:
             self.remove()
-            _warn(
+            warn_user(
                 f"{self._name!r} has changed {self._changes} times without a step of {self._host} that EGD could see, so "
-                f"EGD does nothing; call optimizer.step(), or attach to the optimizer whose step() is called"
+                f"this attachment has done nothing so far; if it is no longer used, call its remove(); else call "
+                f"optimizer.step(), or attach to the optimizer whose step() is called"
             )
 
     def remove(self) -> None:
@@ -109,7 +120,3 @@ def capturing() -> bool:
 def _copied(parameter: Tensor | None) -> Any:
     """Some of its entries: an update changes nearly all."""
     return None if parameter is None else parameter.detach().reshape(-1)[:1024].clone()
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import State, gradient_dtype, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
 from egalitarian.select import Plan
 from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
@@ -65,7 +65,7 @@ def checked(
     check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
     tensors = loaded_memory(memories(), state_dict.get("tensors", {}))
     setting, tiers = switch.checked(state_dict), dict(state_dict.get("tiers", {}))
-    return Loaded(State(state_dict["step"], tensors), setting, tiers, switch.stays_off(state_dict))
+    return Loaded(State(state_dict["step"], tensors), setting, tiers, switch.stays_off(setting, state_dict))
 
 
 class Carrier:
@@ -123,11 +123,10 @@ class Carrier:
     def warn_of_lost_state(self) -> None:
         """Warns before EGD's first step if it is not the optimizer's first."""
         if self._lacking or any(map(_counts, _evidence(self._optimizer))):
-            warnings.warn(
+            warn_user(
                 f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
                 f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
-                f"state_dict. If EGD is meant to start here, call on()",
-                stacklevel=2,
+                f"state_dict. If EGD is meant to start here, call on()"
             )
 
 
@@ -163,8 +162,7 @@ def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> Non
     changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]]
     if changed:
         shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-        warnings.warn(
+        warn_user(
             f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
-            f"Polar(precision=...) of that name",
-            stacklevel=2,
+            f"Polar(precision=...) of that name"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from egalitarian.optimizers.autocast import Autocast
 from egalitarian.optimizers.checkpoint import KEY
 from egalitarian.optimizers.engine import Engine, Group, share_text
 from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_doubts, warn_of_misspelt
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
@@ -90,7 +90,7 @@ class EGD(torch.optim.SGD):
             plan = params
             params = [(entry.name, entry.parameter) for entry in plan]
         if uses_matrices(self._chain):
-            warn_of_doubts(plan, stacklevel=3)
+            warn_of_doubts(plan)
         self._active: bool | Tensor = True
         self._planned = {entry.parameter: entry for entry in plan}
         self._decay_before = decay_before
@@ -107,7 +107,7 @@ class EGD(torch.optim.SGD):
         self.defaults |= self._own_defaults()
         self._begin()
         self._autocast = Autocast(plan.modules, self._chain)  # an error leaves no hook
-        self._warn_of_bare(stacklevel=3)
+        self._warn_of_bare()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         own: list[Entry] = []
@@ -134,16 +134,15 @@ class EGD(torch.optim.SGD):
                 raise
         self._bare += bare
         if hasattr(self, "_engine"):
-            self._warn_of_bare(stacklevel=3)
+            self._warn_of_bare()
 
-    def _warn_of_bare(self, stacklevel: int) -> None:
+    def _warn_of_bare(self) -> None:
         """Warns once at the second matrix without a plan: for all that EGD knows, it is an embedding or a head."""
         if self._bare >= 2 and not self._warned and uses_matrices(self._chain):
             self._warned = True
-            warnings.warn(
+            warn_user(
                 "EGD cannot tell an embedding or a head from a hidden layer without a plan, so it equalises every matrix; "
-                "pass egalitarian.matrices(model), or set equalize in each param group",
-                stacklevel=stacklevel,
+                "pass egalitarian.matrices(model), or set equalize in each param group"
             )
 
     def __repr__(self) -> str:
@@ -262,10 +261,9 @@ class EGD(torch.optim.SGD):
                     f"construct EGD with that transform"
                 )
         if KEY in state_dict:
-            warnings.warn(
+            warn_user(
                 "state_dict has the state of an attachment, which EGD does not read: steps and filters start anew; to "
-                "resume, attach to torch.optim.SGD instead",
-                stacklevel=2,
+                "resume, attach to torch.optim.SGD instead"
             )
         super().load_state_dict(state_dict)
         for group in self.param_groups:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from egalitarian.apply import (
     initial_memory,
     transform_gradients,
 )
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry
 from egalitarian.transforms import Transform, uses_matrices
 
@@ -93,7 +93,7 @@ class Engine:
             self._check(entries)
             self.captures.release()
             check_chain(self.chain, entries, self.stack)
-            self._names |= {parameter: name for name, parameter, _ in named}  # a name never changes
+            self._keep_names(named)
             self._seen, self._ids, self._entries = seen, ids, entries  # references keep the ids unique
             self._affected = affected(entries, self.chain)
             self._group_of = {parameter: group for _, parameter, group in named}
@@ -106,11 +106,19 @@ class Engine:
         return -decay if group.get("maximize") else decay
 
     def memories(self, groups: Sequence[Group], state: State) -> Mapping[str, Mapping[str, Tensor]]:
-        """The memory of every parameter in the groups; of those without a step yet, the memory before the first."""
-        entries, kept = self.entries(groups), state.tensors
+        """The memory of every parameter in the groups; of those without a step yet, the memory before the first.
+
+        It checks nothing: to save is possible at any time, and the next step refuses what does not fit.
+        """
+        named, kept = list(self._named(groups)), state.tensors
+        self._keep_names(named)
+        entries = [self._describe(*each) for each in named]
         fresh = [entry for entry in entries if entry.name not in kept]
         held = {entry.name: kept[entry.name] for entry in entries if entry.name in kept}
         return {**held, **initial_memory(fresh, self.chain, self.stack)}
+
+    def _keep_names(self, named: Sequence[tuple[str, Tensor, Group]]) -> None:
+        self._names |= {parameter: name for name, parameter, _ in named}  # a name never changes
 
     def _named(self, groups: Sequence[Group]) -> Iterator[tuple[str, Tensor, Group]]:
         taken = set(self._names.values())
@@ -154,7 +162,4 @@ def share_text(entries: Sequence[Entry]) -> str:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(
-        f"{message}; check that the plan is for this model, and that its matrices are neither frozen nor unused",
-        stacklevel=2,
-    )
+    warn_user(f"{message}; check that the plan is for this model, and that its matrices are neither frozen nor unused")

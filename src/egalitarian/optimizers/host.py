@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import sys
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, NamedTuple
@@ -15,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from egalitarian.apply import check_chain
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Until
 from egalitarian.select import Plan, annotate, matrices, survey
 from egalitarian.transforms import MatrixTransform, Transform, uses_matrices
@@ -97,10 +97,7 @@ def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known
     read = {"params", "param_names", *host.defaults, *known}
     for name in dict.fromkeys(name for group in groups for name in group if name not in read):
         if meant := difflib.get_close_matches(name, read, n=1, cutoff=_ALIKE):
-            warnings.warn(
-                f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?",
-                stacklevel=4,
-            )
+            warn_user(f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?")
 
 
 def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> None:
@@ -112,18 +109,18 @@ def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) ->
         if (decay := group.get("decay_before", 0.0)) not in (0.0, decay_before):
             ignored.append(f"decay_before={decay}, which attach does not read; pass decay_before= to attach")
         for setting in ignored:
-            warnings.warn(f"a param group has {setting}", stacklevel=4)
+            warn_user(f"a param group has {setting}")
 
 
 _DOUBTED: WeakSet[Plan] = WeakSet()
 """Plans whose doubts have been said."""
 
 
-def warn_of_doubts(plan: Plan, stacklevel: int = 4) -> None:
+def warn_of_doubts(plan: Plan) -> None:
     """Says once per plan what it is not sure of."""
     if plan.doubts and plan not in _DOUBTED:
         _DOUBTED.add(plan)
-        warnings.warn("; ".join(plan.doubts), stacklevel=stacklevel)
+        warn_user("; ".join(plan.doubts))
 
 
 def warn_of_replaced(optimizer: Optimizer, plan: Plan) -> None:
@@ -134,9 +131,8 @@ def warn_of_replaced(optimizer: Optimizer, plan: Plan) -> None:
     if now and gone:
         sharded = any(hasattr(parameter, "device_mesh") for parameter in now)
         why = "fully_shard came after the optimizer" if sharded else "the model was changed after the optimizer was built"
-        warnings.warn(
-            f"the model no longer has {shown(gone)} that the optimizer holds: {why}; build the optimizer last, then attach",
-            stacklevel=2,
+        warn_user(
+            f"the model no longer has {shown(gone)} that the optimizer holds: {why}; build the optimizer last, then attach"
         )
 
 
@@ -150,10 +146,9 @@ def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
     for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
         decay = group["weight_decay"]
         if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
-            warnings.warn(
+            warn_user(
                 f"weight_decay={decay:g} suits equalised gradients, but it outlives the switch-off and may then undo what "
-                f"was learnt; leave until=None, or lower weight_decay when EGD switches off",
-                stacklevel=4,
+                f"was learnt; leave until=None, or lower weight_decay when EGD switches off"
             )
             return
 
@@ -170,11 +165,12 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
         warn_of_doubts(plan)
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     absent = [entry for entry in plan.taken if entry.parameter not in held]
-    if absent and (plan is model_or_plan or len(absent) == len(plan.taken)):
+    needed = [entry for entry in absent if entry.parameter.requires_grad]  # a frozen one joins once it is trained
+    if (needed and plan is model_or_plan) or (absent and len(absent) == len(plan.taken)):
         raise ValueError(
-            f"optimizer must hold the plan's matrices, got one without {absent[0].name!r}; build it from the same model, "
-            f"after wrapping or moving that. With several optimizers, attach to the one that holds the matrix, or plan "
-            f"fewer with matrices(model, include=...)"
+            f"optimizer must hold the plan's matrices, got one without {(needed or absent)[0].name!r}; build it from the "
+            f"same model, after wrapping or moving that. With several optimizers, attach to the one that holds the matrix, "
+            f"or plan fewer with matrices(model, include=...)"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)
@@ -205,9 +201,8 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
 
 
 def reduce_with_warning(optimizer: Optimizer, protocol: Any) -> Any:
-    warnings.warn(
+    warn_user(
         "a copy or pickle of this optimizer does not include the EGD attached to it; call egalitarian.attach on the copy "
-        "and load the attachment's state_dict",
-        stacklevel=4,
+        "and load the attachment's state_dict"
     )
     return type(optimizer).__reduce_ex__(optimizer, protocol)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch.optim import Optimizer
 
 from egalitarian.optimizers.engine import Group
 from egalitarian.optimizers.host import refuse_differentiable, shown, warn_of_ignored, warn_of_misspelt
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry, Plan
 from egalitarian.transforms import Transform, uses_matrices
 
@@ -47,17 +47,24 @@ class Members:
         unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
         self._held = now
         if self._equalizes:
-            _warn(gone, "left the optimizer")
-            _warn(unknown, "joined the optimizer but not the plan: not equalised")
+            _warn(gone, "left the optimizer", _ANEW)
+            _warn(unknown, "joined the optimizer but not the plan: not equalised", _ANEW)
 
     def report_thawed(self) -> None:
         """Warns once of matrices that were frozen when the plan was made and have a gradient at this step."""
-        thawed = [entry.name for entry in self._frozen if entry.parameter.grad is not None]
+        trained = [entry for entry in self._frozen if entry.parameter in self._held]
+        thawed = [entry.name for entry in trained if entry.parameter.grad is not None]
         if thawed:
             self._frozen = []
-            _warn(thawed, "frozen when the plan was made, with a gradient now: not equalised")
+            way_out = (
+                f"plan with matrices(model, include=[{thawed[0]!r}, ...]) from the start, or remove() EGD and attach again"
+            )
+            _warn(thawed, "frozen when the plan was made, with a gradient now: not equalised", way_out)
 
 
-def _warn(names: Sequence[str], what: str) -> None:
+_ANEW = "for a new plan, remove() EGD and attach again"
+
+
+def _warn(names: Sequence[str], what: str, way_out: str) -> None:
     if names:
-        warnings.warn(f"{shown(names)} {what}; for a new plan, remove() EGD and attach again", stacklevel=2)
+        warn_user(f"{shown(names)} {what}; {way_out}")

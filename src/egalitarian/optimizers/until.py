@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from egalitarian.checks import check_bool, check_integer, check_number
+from egalitarian.optimizers.notices import warn_user
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Until:
         check_number("margin", self.margin, "0 resumes at the threshold")
         check_bool("resume", self.resume)
         if self.margin and not self.resume:
-            warnings.warn("margin has no effect without resume=True; pass resume=True or leave margin out", stacklevel=3)
+            warn_user("margin has no effect without resume=True; pass resume=True or leave margin out")
 
     def _decide(self, active: Tensor, streak: Tensor, metric: Tensor) -> tuple[Tensor, Tensor]:
         """(active, streak) after one more observation; elementwise, so a stack decides for each of its elements.
@@ -71,6 +73,10 @@ class Until:
         switch = streak > self.patience
         return active ^ switch, torch.where(switch, 0, streak)
 
+
+_LONGEST = 2**31
+"""No streak reaches it: a saved one that did would overflow."""
+_RETURNED = "load what state_dict() returned"
 
 Setting = tuple[Tensor, Tensor]
 """Of a switch: on or off, and how many observations in a row speak for the other."""
@@ -138,35 +144,39 @@ class Switch:
         else:
             return
         self._warned = True
-        warnings.warn(
+        warn_user(
             f"metric {largest:g} {problem[0]}, but Until's threshold is {threshold:g}: if the metric is {problem[1]}; use "
-            f"the same scale for both",
-            stacklevel=4,
+            f"the same scale for both"
         )
 
     def state_dict(self) -> dict[str, Any]:
         until = None if self._until is None else repr(self._until)
         return {"active": self._active.tolist(), "streak": self._streak.tolist(), "until": until}
 
-    def stays_off(self, state_dict: Mapping[str, Any]) -> bool:
-        """Whether a rule switched EGD off in the saved run, and there is none now that could tell of it."""
-        off = not torch.as_tensor(state_dict["active"]).any()
-        return self._until is None and off and state_dict.get("until") is not None
-
     def checked(self, state_dict: Mapping[str, Any]) -> Setting:
         """The setting that `state_dict()` returned.
 
         Raises:
-            ValueError: it is for another stack.
+            ValueError: it is for another stack, or no setting.
         """
-        active = _on_cpu("active", state_dict["active"], "load what state_dict() returned", torch.bool)
-        streak = _on_cpu("streak", state_dict["streak"], "load what state_dict() returned", torch.int64)
-        if not active.shape == streak.shape == self._active.shape:
+        active, streak = (_on_cpu(what, state_dict[what], _RETURNED) for what in ("active", "streak"))
+        if active.dtype != torch.bool:
+            raise ValueError(f"active must be True or False, got {state_dict['active']!r}; {_RETURNED}")
+        integers = not (streak.is_floating_point() or streak.is_complex() or streak.dtype == torch.bool)
+        if not integers or not ((streak >= 0) & (streak < _LONGEST)).all():
+            raise ValueError(f"streak must be integers in [0, {_LONGEST}), got {state_dict['streak']!r}; {_RETURNED}")
+        if active.shape != self._active.shape:
             raise ValueError(
                 f"state_dict must be from a plan with a stack of shape {tuple(self._active.shape)}, got "
                 f"{tuple(active.shape)}; attach to a plan with that stack"
             )
-        return active, streak
+        if streak.shape != active.shape:
+            raise ValueError(f"streak must have the shape {tuple(active.shape)}, got {tuple(streak.shape)}; {_RETURNED}")
+        return active, streak.to(torch.int64)
+
+    def stays_off(self, setting: Setting, state_dict: Mapping[str, Any]) -> bool:
+        """Whether a rule switched EGD off in the saved run, and there is none now that could tell of it."""
+        return self._until is None and state_dict.get("until") is not None and not bool(setting[0].any())
 
     def restore(self, setting: Setting) -> None:
         self._set(*setting)
@@ -180,6 +190,10 @@ def _on_cpu(what: str, value: Any, way_out: str, dtype: torch.dtype | None = Non
     try:
         if isinstance(value, Tensor):
             value = value.detach()
+        elif isinstance(value, (Decimal, Fraction)):
+            value = float(value)
+        if getattr(value, "layout", torch.strided) is not torch.strided:
+            raise TypeError
         return torch.as_tensor(value, dtype=dtype, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(f"{what} must be a number or a sequence of numbers, got {value!r}; {way_out}") from None

@@ -10,13 +10,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from egalitarian.select.listing import unwrapped
 
 Example = Tensor | tuple[Any, ...] | Mapping[str, Any]
 _PRODUCT = re.compile("mm|mv|linear|conv", re.IGNORECASE)
 """Nodes of the autograd graph that multiply by a matrix."""
+_LOOKUP = re.compile("embedding|index|gather", re.IGNORECASE)
+"""Nodes that choose some rows of a matrix."""
+_HIDDEN = re.compile(
+    r"last_hidden_state|(.*_)?hidden(_states?)?|past_key_values|(.*_)?attentions|pooler_output|(.*_)?cache"
+)
+"""Names of outputs that come from the inside of a model."""
 _DEPTH = 4
 """How deep outputs are searched for tensors."""
 
@@ -29,6 +35,8 @@ class Reached:
     """Those whose outputs reach the model's without passing another layer."""
     weights: frozenset[Tensor]
     """Those that the model multiplies by without calling their layer, as a decoder tied to an encoder does."""
+    inner: frozenset[nn.Module]
+    """Layers whose outputs other layers take in, too."""
     called: list[nn.Module]
     """All layers, in the order of their last calls."""
 
@@ -36,11 +44,15 @@ class Reached:
 def reached(model: nn.Module, layers: Sequence[nn.Module], weights: Container[Tensor], example: Example) -> Reached:
     """Runs the model once and walks back from its outputs to the first layers, or products with weights, on every way.
 
-    The pass runs in eval mode and leaves modes, buffers, gradients and random numbers as they were.
+    The pass runs in eval mode and leaves modes, buffers, gradients and torch's random numbers as they were.
     """
     args, kwargs = _arguments(example)
     marks: dict[Tensor, nn.Module] = {}
     called: dict[nn.Module, None] = {}
+    taken = _Walk(weights)
+
+    def take(_module: nn.Module, args: object, kwargs: object) -> None:
+        taken.follow(value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor))
 
     def mark(module: nn.Module, _inputs: object, output: object) -> object:
         called.pop(module, None)
@@ -57,19 +69,25 @@ def reached(model: nn.Module, layers: Sequence[nn.Module], weights: Container[Te
 
     with _untouched(model), ExitStack() as stack:
         for layer in layers:
-            handle = layer.register_forward_hook(mark)
-            stack.callback(handle.remove)
+            stack.callback(layer.register_forward_pre_hook(take, with_kwargs=True).remove)
+            stack.callback(layer.register_forward_hook(mark).remove)
         try:
             outputs = unwrapped(model)(*args, **kwargs)
         except Exception as error:
             raise ValueError(
                 f"example must be an input of the model, got one with which its forward pass raises "
-                f"{type(error).__name__}: {error}; pass a tensor, a tuple of arguments or a dict of keyword arguments"
+                f"{type(error).__name__}: {error}; pass a tensor, a tuple of arguments or a dict of keyword arguments, "
+                f"on the model's device"
             ) from error
-    leaves = frozenset(_leaves(_tensors(outputs), weights))
-    found = {marks[leaf] for leaf in leaves if leaf in marks}
-    direct = frozenset(leaf for leaf in leaves if leaf in weights)
-    return Reached([layer for layer in called if layer in found], direct, list(called))
+    walk = _Walk(weights)
+    walk.follow(_tensors(outputs))
+    taken.follow_nodes(walk.behind)
+    while fresh := taken.behind - taken.done:
+        taken.follow_nodes(fresh)
+    found = {marks[leaf] for leaf in walk.leaves if leaf in marks}
+    direct = {weight for node, factors in walk.products.items() if node not in taken.products for weight in factors}
+    inner = frozenset(marks[leaf] for leaf in taken.leaves if leaf in marks)
+    return Reached([layer for layer in called if layer in found], frozenset(direct), inner, list(called))
 
 
 def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -122,39 +140,66 @@ def _tensors(outputs: object, depth: int = _DEPTH) -> Iterator[Tensor]:
 
 
 def _parts(outputs: object) -> Iterable[object]:
-    """Items of a container or attributes of an object; of those with names the logits alone, if there are any."""
+    """Items of a container or attributes of an object; of those with names, hidden states do not count beside logits."""
     if isinstance(outputs, list | tuple | set):
         return outputs
     named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
-    return [value for name, value in named.items() if str(name).endswith("logits")] or named.values()
+    if not any(str(name).endswith("logits") for name in named):
+        return named.values()
+    return [value for name, value in named.items() if not _HIDDEN.fullmatch(str(name))]
 
 
-def _leaves(outputs: Iterator[Tensor], weights: Container[Tensor]) -> Iterator[Tensor]:
-    """The leaves of the autograd graph, and the weights that it multiplies by; it is not followed behind such a product."""
-    waiting: list[Any] = []
-    for output in outputs:
-        if output.grad_fn is not None:
-            waiting.append(output.grad_fn)
-        elif output not in weights:
-            yield output
-    seen = set(waiting)
+class _Walk:
+    """A walk back through the autograd graph, to its leaves and to products with weights."""
+
+    def __init__(self, weights: Container[Tensor]) -> None:
+        self._weights = weights
+        self.leaves: set[Tensor] = set()
+        self.products: dict[Any, set[Tensor]] = {}
+        """The products that it stops at, with their weights."""
+        self.behind: set[Any] = set()
+        """What these products multiply the weights by."""
+        self.done: set[Any] = set()
+
+    def follow(self, outputs: Iterable[Tensor]) -> None:
+        nodes = set()
+        for output in outputs:
+            if output.grad_fn is not None:
+                nodes.add(output.grad_fn)
+            elif output not in self._weights:
+                self.leaves.add(output)
+        self.follow_nodes(nodes)
+
+    def follow_nodes(self, nodes: set[Any]) -> None:
+        waiting = list(nodes - self.done)
+        self.done |= nodes
+        while waiting:
+            node = waiting.pop()
+            if hasattr(node, "variable") and node.variable not in self._weights:
+                self.leaves.add(node.variable)
+            inputs = {each for each, _ in node.next_functions if each is not None}
+            factors = {each: _made_of(each, self._weights) for each in inputs} if _PRODUCT.search(node.name()) else {}
+            if weights := {weight for found in factors.values() for weight in found}:
+                self.products[node] = weights
+                self.behind |= {each for each in inputs if not factors[each]}
+                continue
+            waiting += inputs - self.done
+            self.done |= inputs
+
+
+def _made_of(node: Any, weights: Container[Tensor]) -> set[Tensor]:
+    """The weights that a factor is made of by operations on entries; none if it depends on anything but parameters."""
+    found, seen, waiting = set(), {node}, [node]
     while waiting:
         node = waiting.pop()
-        if hasattr(node, "variable") and node.variable not in weights:
-            yield node.variable
-        inputs = {each for each, _ in node.next_functions if each is not None}
-        leaves = map(_leaf, inputs) if _PRODUCT.search(node.name()) else ()
-        factors = [leaf for leaf in leaves if leaf is not None and leaf in weights]
-        yield from factors
-        fresh = set() if factors else inputs - seen
+        if hasattr(node, "variable"):
+            if node.variable in weights:
+                found.add(node.variable)
+            elif not isinstance(node.variable, nn.Parameter):
+                return set()
+        elif _PRODUCT.search(node.name()) or _LOOKUP.search(node.name()):
+            return set()
+        fresh = {each for each, _ in node.next_functions if each is not None} - seen
         seen |= fresh
         waiting += fresh
-
-
-def _leaf(node: Any) -> Tensor | None:
-    """The leaf at the end of operations of one argument, such as a transposition."""
-    while not hasattr(node, "variable"):
-        if len(node.next_functions) != 1 or node.next_functions[0][0] is None:
-            return None
-        node = node.next_functions[0][0]
-    return node.variable  # type: ignore[no-any-return]
+    return found

@@ -1,7 +1,7 @@
 """Weights of public models that hold several matrices, and which rows belong to which.
 
-A row of the table was checked against the forward pass of its class. Another class may order its rows differently, so a
-weight that only looks fused stays whole.
+A row of the table was checked against the forward pass of its class, in the package that it names. Another class may order
+its rows differently, so a weight that only looks fused stays whole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_FUSED_NAME = re.compile("qkv|query_key_value|c_attn|gate_up|kv_proj|in_proj")
+FUSED = "one matrix, perhaps several fused: split= parts them"
+_IN_ORDER = "rows taken to be query, key and value one after another; split= changes that"
+_SEVERAL = re.compile(r"(.*_)?(w?(qkvz?|kqv|qk|kv)|query_key_value|key_value|gate_up|up_gate|w12|w13|in_proj_ba)(_.*)?")
+"""Names that say so: a whole part of the name between underscores does."""
+_PERHAPS = re.compile(r"in_proj(_.*)?|c_attn|(attn?|attention)(_proj)?|[xh]2h|input_linear|weights_in")
+"""Names that say so where the outputs are several times the inputs: of `in_proj` at least twice, of others a multiple."""
 
 
 @dataclass(frozen=True)
@@ -74,37 +79,57 @@ def _grouped(rows: int, shared: int, groups: int = 1) -> Pieces:
     return Pieces((rows // groups - 2 * shared, shared, shared), groups)
 
 
-_TABLE: tuple[tuple[str, tuple[str, ...], Callable[[Any, int], Pieces | None]], ...] = (
-    ("qkv", ("transformers", "torchvision", "timm.layers.attention"), _query_key_value),
-    ("qkv", ("timm.models.vision_transformer", "timm.models.swin_transformer"), _query_key_value),
-    ("Wqkv", ("MptAttention", "DbrxAttention", "ModernBertAttention"), _query_key_value),
-    ("qkv_proj", ("Phi3Attention", "Phi4MultimodalAttention"), _query_key_value),
-    ("qkv_proj", ("CodeGenAttention",), _codegen),
-    ("qkv_proj", ("MiniMaxLightningAttention",), _head_by_head),
-    ("query_key_value", ("GPTNeoXAttention", "GPTNeoXJapaneseAttention", "BloomAttention"), _head_by_head),
-    ("query_key_value", ("PersimmonAttention",), _head_by_head),
-    ("query_key_value", ("FalconAttention",), _falcon),
-    ("c_attn", ("GPT2Attention", "ImageGPTAttention", "DecisionTransformerGPT2Attention"), _gpt),
-    ("c_attn", ("CausalSelfAttention",), _gpt),
-    ("c_attn", ("GPTBigCodeAttention",), _bigcode),
-    ("gate_up_proj", ("transformers",), _equal(2)),
-    ("Wi", ("ModernBertMLP", "ModernBertDecoderMLP"), _equal(2)),
-    ("in_proj", ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer"), _equal(2)),
-    ("x_proj", ("MambaMixer", "FalconMambaMixer"), _mamba),
+_HF = ("transformers",)
+_TABLE: tuple[tuple[str, tuple[str, ...], tuple[str, ...], Callable[[Any, int], Pieces | None]], ...] = (
+    ("qkv", ("transformers", "torchvision", "timm.layers.attention"), (), _query_key_value),
+    ("qkv", ("timm.models.vision_transformer", "timm.models.swin_transformer"), (), _query_key_value),
+    ("Wqkv", _HF, ("MptAttention", "DbrxAttention", "ModernBertAttention"), _query_key_value),
+    ("qkv_proj", _HF, ("Phi3Attention", "Phi4MultimodalAttention"), _query_key_value),
+    ("qkv_proj", _HF, ("CodeGenAttention",), _codegen),
+    ("qkv_proj", _HF, ("MiniMaxLightningAttention",), _head_by_head),
+    ("query_key_value", _HF, ("GPTNeoXAttention", "GPTNeoXJapaneseAttention", "BloomAttention"), _head_by_head),
+    ("query_key_value", _HF, ("PersimmonAttention",), _head_by_head),
+    ("query_key_value", _HF, ("FalconAttention",), _falcon),
+    ("c_attn", _HF, ("GPT2Attention", "ImageGPTAttention", "DecisionTransformerGPT2Attention"), _gpt),
+    ("c_attn", _HF, ("GPTBigCodeAttention",), _bigcode),
+    ("gate_up_proj", _HF, (), _equal(2)),
+    ("Wi", _HF, ("ModernBertMLP", "ModernBertDecoderMLP"), _equal(2)),
+    ("in_proj", _HF, ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer"), _equal(2)),
+    ("x_proj", _HF, ("MambaMixer", "FalconMambaMixer"), _mamba),
 )
-"""The layer's name, the classes or packages whose layer it is, and the rule."""
+"""The layer's name, the packages and there the classes whose layer it is, or none for all classes, and the rule."""
 
 
-def fused(holder: object, name: str, rows: int, inputs: int) -> Pieces | str:
-    """The matrices of a fused layer; an empty text for a layer that is one matrix, a remark for one that may be several."""
-    classes = {kind.__name__ for kind in type(holder).__mro__}
-    home = type(holder).__module__ + "."
-    for layer, known, rule in _TABLE:
-        if layer == name and (classes.intersection(known) or any(home.startswith(f"{package}.") for package in known)):
+def fused(holder: object, name: str, rows: int, inputs: int) -> tuple[Pieces | None, str]:
+    """The matrices of a fused layer, None for one matrix; and a remark where that is not known for certain."""
+    if (pieces := _known(holder, name, rows)) is not None:
+        return pieces, ""
+    nano = type(holder).__name__ == "CausalSelfAttention" and name == "c_attn" and getattr(holder, "n_embd", 0) == inputs
+    if nano and rows == 3 * inputs:
+        return Pieces((inputs,) * 3), _IN_ORDER
+    return None, FUSED if looks_fused(name, rows, inputs) and not _is_mlp(holder, name) else ""
+
+
+def looks_fused(name: str, outputs: int, inputs: int) -> bool:
+    """Whether the name says that the weight is several matrices; some names say so for wide outputs only."""
+    wide = outputs >= 2 * inputs and (outputs % inputs == 0 or name.startswith("in_proj"))
+    return bool(_SEVERAL.fullmatch(name.lower())) or (wide and bool(_PERHAPS.fullmatch(name.lower())))
+
+
+def _known(holder: object, name: str, rows: int) -> Pieces | None:
+    classes = {(kind.__name__, kind.__module__) for kind in type(holder).__mro__}
+    for layer, packages, names, rule in _TABLE:
+        homes = [home for kind, home in classes if kind in names] if names else [type(holder).__module__]
+        if layer == name and any(f"{home}.".startswith(f"{package}.") for home in homes for package in packages):
             try:
                 pieces = rule(holder, rows)
-            except AttributeError:  # another class of that name, or another version of it
+            except AttributeError:  # another version of that class
                 continue
             if pieces is not None and pieces.covers(rows):
                 return pieces
-    return "one matrix, perhaps several fused: split= parts them" if _FUSED_NAME.search(name) and rows > inputs else ""
+    return None
+
+
+def _is_mlp(holder: object, name: str) -> bool:
+    """Whether the weight is the first layer of an MLP, which is wide because an MLP is."""
+    return name == "in_proj" and type(holder).__name__.lower().endswith(("mlp", "feedforward"))

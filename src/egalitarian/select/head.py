@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 
-from egalitarian.select.example import Example, reached
-from egalitarian.select.layouts import is_layer, layout
-from egalitarian.select.listing import Listed, Owner
+from egalitarian.select.clues import Clues, Layer, layers_of, outermost
+from egalitarian.select.example import Example, Reached, reached
+from egalitarian.select.layouts import is_layer
+from egalitarian.select.listing import Listed
 
 _NAMES = re.compile(
-    r"(.*_)?(heads?|classifiers?|logits|policy|critic|actor|scores?|predictors?|predictions?)"
+    r"(.*_)?(heads?|classifiers?|logits|policy|critics?|actors?|scores?|predictors?|predictions?)"
     r"|predict(_.*)?|value|qa_outputs|proj_out|seq_relationship|vocab_projector|generator|discriminator"
 )
 """Names of heads, and of the parts that end in one."""
 _LIKELY = re.compile(
-    r"fc|outc?|final|last|pi|v|readout|decoder|(fc_|final_)?out(put)?s?(_(layer|conv|proj))?|(.*_)?projection"
+    r"fc|outc?|final(_layer)?|last|pi|v|readout|decoder|(fc_|final_)?out(put)?s?(_(layer|conv|proj))?|(.*_)?projection"
 )
 """Names of many heads, and of other layers too."""
-_BY_WIDTH = "by the widths of the layers, though {} is registered last"
-_ASIDE = re.compile(r"(.*_)?(router|gate|gating|attn|attention|mask|alpha)s?")
-"""Names of layers whose outputs weigh those of others."""
-_INNER = ("pooler", "pre_classifier")
-_ATTENTION = {"key", "query", "k", "q", "keys", "queries", "q_proj", "k_proj"}
-_PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """What the model calls as one layer, with the width of its inputs and outputs."""
-
-    path: str
-    module: nn.Module
-    around: tuple[tuple[str, nn.Module], ...]
-    inputs: frozenset[int]
-    outputs: int
-    simple: bool
-    """Whether it is a Linear, Bilinear or convolution: another layer is no head."""
-    spatial: bool
-    tied: bool
-
-    def feeds(self, other: Layer) -> bool:
-        """Whether the other takes inputs as wide as its outputs; channels may have been flattened."""
-        flat = self.spatial and not other.spatial and any(width % self.outputs == 0 for width in other.inputs)
-        return self is not other and (self.outputs in other.inputs or flat)
+_BY_WIDTH = "by the widths of the layers, though {} {} registered last"
 
 
 @dataclass(frozen=True)
@@ -56,109 +32,51 @@ class Heads:
 
     items: frozenset[Listed] = frozenset()
     rivals: frozenset[Listed] = frozenset()
-    """Those of layers that may be the head instead."""
+    """Those that may be the head instead, or beside it."""
     doubt: str = ""
     """One sentence that ends with the argument that settles it."""
 
 
-class _Evidence:
-    """What the layers of a model say about its head."""
+@dataclass(frozen=True)
+class _Verdict:
+    """The heads, and the layers that may be instead of them or beside them."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self.layers = layers
-        self._taken_in = Counter(width for layer in layers for width in layer.inputs)
-        self._flat = {width for layer in layers if not layer.spatial for width in layer.inputs}
-        self._children: dict[nn.Module, Counter[object]] = {}
-        self._repeated: dict[nn.Module, bool] = {}
-        outer = [layer for layer in layers if not _is_inner(layer)]
-        self.ends = [layer for layer in outer if layer.simple and not self._is_repeated(layer)]
-        """The layers that can be a head: outside of repeated blocks."""
-        self.last = outer[-1] if outer and outer[-1] in self.ends else None
-        """The layer that is registered last, if it can be a head."""
-
-    def named(self, names: re.Pattern[str]) -> list[Layer]:
-        """The last layer of every part with such a name."""
-        parts: dict[nn.Module, Layer] = {}
-        for layer in self.layers:
-            part = _part(layer, names)
-            if part is not None and layer.simple and not _is_inner(layer):
-                parts[part] = layer
-        return list(dict.fromkeys(parts.values()))
-
-    def ends_here(self, layer: Layer) -> bool:
-        """Whether no other layer takes inputs of the width of its outputs."""
-        own = layer.outputs in layer.inputs
-        flattened = layer.spatial and any(width % layer.outputs == 0 for width in self._flat)
-        return self._taken_in[layer.outputs] == own and not flattened
-
-    def alike(self, heads: list[Layer]) -> list[Layer]:
-        """The heads, and whatever ends beside them: several heads often share the width of their inputs."""
-        return heads + [layer for layer in self.ends if layer not in heads and self._is_beside(layer, heads)]
-
-    def _is_beside(self, layer: Layer, heads: list[Layer]) -> bool:
-        if not self.ends_here(layer) or any(_ASIDE.fullmatch(step) for step in layer.path.lower().split(".")):
-            return False
-        near = [head for head in heads if head.spatial == layer.spatial]
-        if any(layer.outputs == head.outputs for head in near):
-            return True
-        fed = any(other.feeds(layer) for other in self.layers[: self.layers.index(layer)])
-        return fed and any(layer.inputs == head.inputs for head in near)
-
-    def _is_repeated(self, layer: Layer) -> bool:
-        """Whether a module around the layer is one of several blocks of the same kind."""
-        for (_, parent), (path, block) in zip(layer.around, layer.around[1:], strict=False):
-            if isinstance(parent, nn.ModuleList | nn.Sequential) and block is not layer.module:
-                if block not in self._repeated:
-                    self._repeated[block] = self._is_block(parent, block, path)
-                if self._repeated[block]:
-                    return True
-        return False
-
-    def _is_block(self, parent: nn.Module, block: nn.Module, path: str) -> bool:
-        """Whether it repeats a neighbour, or is of its class; what ends a model narrows, and blocks do not."""
-        if parent not in self._children:
-            self._children[parent] = Counter(key for child in parent.children() for key in (type(child), _kind(child)))
-        children = self._children[parent]
-        if children[_kind(block)] > 1:
-            return True
-        alone = isinstance(parent, nn.ModuleList) and children[type(block)] == 1
-        several = children[type(block)] > 1 and type(block) not in _PLAIN
-        inside = [layer for layer in self.layers if layer.path.startswith(f"{path}.")]
-        return len(inside) > 1 and (alone or several) and inside[-1].outputs >= min(inside[0].inputs)
+    heads: list[Layer]
+    rivals: list[Layer]
+    why: str = ""
+    """What speaks for the heads, and for the rivals; empty where nothing speaks against the heads."""
+    certain: bool = False
+    """Whether a name or a tie says it."""
 
 
 def heads_of(listed: Sequence[Listed]) -> Heads:
     """The heads of a model; none if it has a single layer, or ends in repeated blocks."""
-    layers = _layers(listed)
-    if len(layers) < 2:
+    clues = Clues(layers_of(listed))
+    if clues.is_alone:
         return Heads()
-    evidence = _Evidence(layers)
-    heads, rivals, why = _found(evidence)
-    alike = evidence.alike(heads)
-    items = _items(listed, (layer.module for layer in alike))
-    if not alike or not why or all(rival in alike for rival in rivals):
+    verdict = _judged(clues)
+    items = _items(listed, (layer.module for layer in verdict.heads))
+    rivals, names, why = _items(listed, (layer.module for layer in verdict.rivals)), verdict.rivals, verdict.why
+    mine, others = [layer.path for layer in verdict.heads], [layer.path for layer in names]
+    if mine and not why and not verdict.certain and (strangers := clues.strangers(verdict.heads)):
+        rivals, others = frozenset(strangers), [item.name for item in strangers]
+        why = "by the order of the layers, though {} may take its outputs"
+    if not mine or not why:
         return Heads(items)
-    mine = [layer.path for layer in alike]
-    doubt = f"the output head is taken to be {_list(mine)} {why.format(_list([layer.path for layer in rivals]))}"
     argument = mine if mine[1:] else mine[0]
-    return Heads(
-        items, _items(listed, (layer.module for layer in rivals)), f"{doubt}; settle it with head={argument!r} or example="
-    )
+    doubt = f"the output head is taken to be {_list(mine)} {why.format(_list(others), 'are' if others[1:] else 'is')}"
+    return Heads(items, rivals, f"{doubt}; settle it with head={argument!r} or example=")
 
 
 def heads_by_example(model: nn.Module, listed: Sequence[Listed], example: Example) -> Heads:
-    """What the model's outputs are made of; where no graph leads to a layer, the one that is called last."""
-    evidence = _Evidence(_layers(listed))
-    layers = {layer.module: layer for layer in evidence.layers}
+    """What the model's outputs are made of and nothing else takes in; heads that the pass does not use stay heads."""
+    clues = Clues(layers_of(listed))
     weights = {item.parameter: item for item in listed if item.parameter.ndim > 1 and item.owners}
-    seen = reached(model, list(layers), weights, example)
-    final = [layers[module] for module in seen.layers]
-    heads = [layer for layer in final if layer in evidence.ends] or (final if len(final) == 1 else [])
-    if not final and not seen.weights:
-        heads = [layers[module] for module in seen.called[-1:] if layers[module] in evidence.ends]
-    direct = {weights[weight] for weight in seen.weights if weight in weights}
-    found = _items(listed, (head.module for head in heads if head.simple)) | direct
-    return Heads(found if len(layers) > 1 else frozenset())
+    seen = reached(model, [layer.module for layer in clues.layers], weights, example)
+    if clues.is_alone:
+        return Heads()
+    heads = [head.module for head in _reached(clues, seen) if head.simple]
+    return Heads(_items(listed, heads) | {weights[weight] for weight in seen.weights if weight in weights})
 
 
 def last_layer(listed: Sequence[Listed]) -> Heads:
@@ -168,33 +86,82 @@ def last_layer(listed: Sequence[Listed]) -> Heads:
     return Heads(_items(listed, layers[-1:])) if len(set(layers)) > 1 else Heads()
 
 
-def _found(evidence: _Evidence) -> tuple[list[Layer], list[Layer], str]:
-    """The heads, the layers that may be instead, and what speaks for either: empty where nothing speaks against."""
-    last, named = evidence.last, evidence.named(_NAMES)
-    tied = [layer for layer in evidence.layers if layer.tied and layer.simple]
-    if certain := _outermost([*tied, *named]):
-        if last is None or any(last.feeds(layer) for layer in certain):
-            return certain, [], ""
-        return certain, [last], "for its name, though {} is registered last"
-    likely = [layer for layer in _outermost(evidence.named(_LIKELY)) if layer in evidence.ends]
+def _reached(clues: Clues, seen: Reached) -> list[Layer]:
+    """The heads among the layers that the outputs are made of; without a graph to any, the layer that is called last."""
+    layers = {layer.module: layer for layer in clues.layers}
+    known = _judged(clues).heads
+    final = [layers[module] for module in seen.layers]
+    called = [layers[module] for module in seen.called]
+    if not final and not seen.weights:
+        return [layer for layer in called[-1:] if layer in clues.ends]
+    free = [layer for layer in final if layer in known or layer.module not in seen.inner]
+    heads = [layer for layer in free if layer in clues.ends] + _beside(clues, called, free)
+    if not heads and len(final) == 1 and not seen.inner.intersection(seen.layers):
+        heads = final
+    unused = [layer for layer in known if layer not in final and layer.module not in seen.inner]
+    return heads + unused
+
+
+def _beside(clues: Clues, called: list[Layer], free: list[Layer]) -> list[Layer]:
+    """Where equal blocks end, if all of them do so in the model's outputs."""
+    groups: dict[object, list[Layer]] = {}
+    for layer in clues.layers:
+        for (_, parent), (path, block) in pairwise(layer.around):
+            if isinstance(parent, nn.ModuleList) and block is not layer.module and layer not in clues.ends:
+                groups.setdefault((parent, layer.path.removeprefix(path)), []).append(layer)
+                break
+    used = [(group, set(called).intersection(group)) for group in groups.values()]
+    return [layer for group, ran in used if len(ran) > 1 and ran <= set(free) for layer in group]
+
+
+def _judged(clues: Clues) -> _Verdict:
+    """The heads with whatever ends beside them, and whatever may be one instead."""
+    verdict = _found(clues)
+    heads = sorted(clues.alike(verdict.heads), key=lambda layer: layer.order)
+    rivals, why = [layer for layer in verdict.rivals if layer not in heads], verdict.why
+    if not rivals and heads:
+        rivals, why = clues.orphans(heads), "by names and order, though nothing takes the outputs of {} either"
+    return _Verdict(heads, rivals, why if rivals else "", verdict.certain)
+
+
+def _found(clues: Clues) -> _Verdict:
+    last, named = clues.last, clues.named(_NAMES)
+    tied = [layer for layer in clues.layers if layer.tied and layer.simple]
+    if certain := outermost([*tied, *named]):
+        return _among_named(clues, certain)
+    likely = [layer for layer in outermost(clues.named(_LIKELY)) if layer in clues.ends]
     if last is None:
-        sure = [layer for layer in likely if evidence.ends_here(layer)]
-        return (sure, [], "") if sure else _fed(evidence)
+        sure = [layer for layer in likely if clues.ends_here(layer)]
+        return _Verdict(sure, []) if sure else _fed(clues)
     if last in likely or not likely:
-        rivals = [end for end in evidence.ends if evidence.ends_here(end) and last.feeds(end)]
-        if rivals and not likely and not evidence.ends_here(last):
-            return rivals, [last], _BY_WIDTH
-        return [last], [], ""
+        rivals = [end for end in clues.ends if clues.ends_here(end) and last.feeds(end)]
+        if rivals and not likely and not clues.ends_here(last):
+            return _Verdict(rivals, [last], _BY_WIDTH)
+        return _Verdict([last], [])
     if any(last.feeds(layer) for layer in likely):
-        return likely, [], ""
-    return [last], likely, "as what is registered last, though {} is named like a head"
+        return _Verdict(likely, [])
+    return _Verdict([last], likely, "as what is registered last, though {} {} named like a head")
 
 
-def _fed(evidence: _Evidence) -> tuple[list[Layer], list[Layer], str]:
+def _among_named(clues: Clues, named: list[Layer]) -> _Verdict:
+    """The named heads, without those that feed the layer at the end: they are a trunk with the name of a head."""
+    last = clues.last
+    if last is None or any(last.feeds(layer) for layer in named):
+        return _Verdict(named, [], certain=True)
+    trunks = [layer for layer in named if layer.feeds(last) and not layer.tied]
+    if trunks and clues.ends_here(last):
+        heads = [layer for layer in named if layer not in [*trunks, last]]
+        return _Verdict([*heads, last], trunks, "as what is registered last, though {} {} named like a head", True)
+    return _Verdict(named, [last], "for its name, though {} {} registered last", True)
+
+
+def _fed(clues: Clues) -> _Verdict:
     """A head that is registered before what feeds it, such as a recurrent layer or repeated blocks."""
-    final = evidence.layers[-1]
-    found = [end for end in evidence.ends if evidence.ends_here(end) and final.feeds(end)]
-    return found, [final], _BY_WIDTH
+    if not clues.layers:
+        return _Verdict([], [])
+    final = clues.layers[-1]
+    found = [end for end in clues.ends if clues.ends_here(end) and final.feeds(end)]
+    return _Verdict(found, [final], _BY_WIDTH)
 
 
 def _items(listed: Sequence[Listed], modules: Iterable[nn.Module]) -> frozenset[Listed]:
@@ -205,69 +172,3 @@ def _items(listed: Sequence[Listed], modules: Iterable[nn.Module]) -> frozenset[
 
 def _list(paths: Sequence[str]) -> str:
     return " and ".join(map(repr, paths))
-
-
-def _layers(listed: Iterable[Listed]) -> list[Layer]:
-    """The layers in the order in which the model registers them."""
-    owned = sorted(((owner, item) for item in listed for owner in item.owners), key=lambda pair: pair[0].order)
-    embeddings = {item for owner, item in owned if isinstance(owner.layer, nn.Embedding | nn.EmbeddingBag)}
-    found: dict[nn.Module, Layer] = {}
-    for owner, item in owned:
-        seen = layout(owner, item.parameter)
-        within_attention = any(isinstance(module, nn.MultiheadAttention) for _, module in owner.around[:-1])
-        if seen.reason or owner.factor or item.parameter.ndim - seen.stacked < 2 or within_attention:
-            continue
-        path, module = owner.unit[-1]
-        inputs, outputs = _widths(owner, item, seen.output, seen.stacked)
-        spatial = is_layer(owner.layer) and item.parameter.ndim > 2 and not isinstance(owner.layer, nn.Bilinear)
-        layer = Layer(path, module, owner.unit, inputs, outputs, is_layer(owner.layer), spatial, item in embeddings)
-        found.setdefault(module, layer)
-    return list(found.values())
-
-
-def _widths(owner: Owner, item: Listed, output: int, stacked: bool) -> tuple[frozenset[int], int]:
-    layer = owner.layer
-    if isinstance(layer, nn.Bilinear):
-        return frozenset({layer.in1_features, layer.in2_features}), layer.out_features
-    if isinstance(layer, nn.MultiheadAttention):
-        return frozenset({layer.embed_dim, layer.kdim or 0, layer.vdim or 0}), layer.embed_dim
-    if isinstance(layer, nn.RNNBase):
-        return frozenset({layer.input_size}), (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
-    if isinstance(layer, nn.RNNCellBase):
-        return frozenset({layer.input_size}), layer.hidden_size
-    shape = item.parameter.shape[1:] if stacked else item.parameter.shape
-    return frozenset({shape[1 - output] * getattr(layer, "groups", 1)}), shape[output]
-
-
-def _part(layer: Layer, names: re.Pattern[str]) -> nn.Module | None:
-    """The outermost module around the layer with such a name, or its child if it lists several; not inside of a list."""
-    for index, (path, module) in enumerate(layer.around[1:], 1):
-        parent = layer.around[index - 1][1]
-        step = path.rpartition(".")[2]
-        if isinstance(parent, nn.ModuleList) or _is_one_of_many(parent, module):
-            return None
-        if names.fullmatch(step.lower()) and not _ATTENTION & {name for name, _ in parent.named_children()}:
-            several = isinstance(module, nn.ModuleList | nn.ModuleDict) and layer.around[index + 1 :]
-            return layer.around[index + 1][1] if several else module
-    return None
-
-
-def _is_one_of_many(parent: nn.Module, module: nn.Module) -> bool:
-    if not isinstance(parent, nn.Sequential) or is_layer(module) or type(module) in _PLAIN:
-        return False
-    return sum(type(child) is type(module) for child in parent.children()) > 1
-
-
-def _is_inner(layer: Layer) -> bool:
-    return any(step in _INNER for step in layer.path.split("."))
-
-
-def _outermost(heads: Iterable[Layer]) -> list[Layer]:
-    """Without those that feed another one further out: the dense layer inside a model's `head` feeds its decoder."""
-    found = list(dict.fromkeys(heads))
-    return [one for one in found if not any(one.feeds(other) and len(other.around) < len(one.around) for other in found)]
-
-
-def _kind(module: nn.Module) -> tuple[object, ...]:
-    """Its class and the shapes of its parameters: blocks of one kind are equal."""
-    return type(module), *(parameter.shape for parameter in module.parameters())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from egalitarian.select.fused import Pieces, fused
+from egalitarian.select.fused import FUSED, Pieces, fused, looks_fused
 from egalitarian.select.listing import Owner
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
@@ -50,7 +51,7 @@ def layout(owner: Owner, parameter: Tensor) -> Layout:
     if isinstance(layer, _RECURRENT) and local.startswith("weight_"):
         gates = parameter.shape[0] // layer.hidden_size
         return Layout(pieces=Pieces((layer.hidden_size,) * gates) if gates > 1 and "_hr_" not in local else None)
-    if type(layer).__name__.endswith("Experts") and parameter.ndim > 1 and parameter.shape[0] > 1:
+    if type(layer).__name__.endswith("Experts") and parameter.ndim > 1 and parameter.shape[0] == _stack_of(layer):
         return _experts(layer, local, parameter)
     if local == "weight" and is_layer(layer):
         if isinstance(layer, _TRANSPOSED) and layer.groups != 1:
@@ -66,8 +67,10 @@ def is_layer(module: nn.Module) -> bool:
 
 def _is_conv1d(module: nn.Module) -> bool:
     """Whether it is the Conv1D of Hugging Face: a Linear whose weight is (in, out)."""
+    if type(module).__name__ != "Conv1D" or not hasattr(module, "nf"):
+        return False  # before the weight is read: that of a parametrized module is computed, which may change its buffers
     weight = getattr(module, "weight", None)
-    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and isinstance(weight, Tensor) and weight.ndim == 2
+    return isinstance(weight, Tensor) and weight.ndim == 2
 
 
 def _weight(owner: Owner) -> tuple[str, str]:
@@ -96,8 +99,14 @@ def _layer(owner: Owner, parameter: Tensor, output: int) -> Layout:
     if owner.site is None or owner.factor == "lora_A":
         return Layout(output)
     rows = parameter.shape[output]
-    found = fused(*owner.site, rows, parameter.numel() // max(rows, 1))
-    return Layout(output, remark=found) if isinstance(found, str) else Layout(output, found)
+    pieces, remark = fused(*owner.site, rows, parameter.numel() // max(rows, 1))
+    return Layout(output, pieces, remark=remark)
+
+
+def _stack_of(layer: nn.Module) -> int:
+    """How many experts there are: the leading axis of most parameters that may be stacks; 0 if none is."""
+    lengths = Counter(each.shape[0] for each in layer.parameters(recurse=False) if each.ndim > 2)
+    return max(lengths, key=lambda length: (lengths[length], length), default=0)
 
 
 def _experts(layer: nn.Module, local: str, parameter: Tensor) -> Layout:
@@ -105,7 +114,8 @@ def _experts(layer: nn.Module, local: str, parameter: Tensor) -> Layout:
     transposed, concatenated = getattr(layer, "is_transposed", None), getattr(layer, "is_concatenated", None)
     if not isinstance(transposed, bool) or not isinstance(concatenated, bool):
         if type(layer).__name__ not in _EXPERTS:
-            return Layout(stacked=True, remark="the output axis taken to be the first")
+            several = f"; {FUSED}" if looks_fused(local, max(parameter.shape[1:]), min(parameter.shape[1:])) else ""
+            return Layout(stacked=True, remark=f"the output axis taken to be the first{several}")
         transposed, concatenated = _EXPERTS[type(layer).__name__]
     output = int(transposed)
     pieces = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
 
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ _SELECTORS = "a selector is a name pattern, a module, a module type or a paramet
 def as_selectors(what: str, given: Selector | Iterable[Selector]) -> tuple[Selector, ...]:
     if isinstance(given, str | type | Tensor | nn.Module):
         given = (given,)
-    elif not isinstance(given, Iterable):
+    elif not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise TypeError(f"{what} must be one or more selectors, got {given!r}; {_SELECTORS}")
     selectors = tuple(given)
     for selector in selectors:
@@ -78,13 +78,23 @@ class Index:
             )
         if isinstance(selector, type):
             return f"{what} must match a parameter, got {selector.__name__}; the model has no such module with one"
-        if isinstance(selector, nn.Module):
+        modules = self._modules()
+        if isinstance(selector, nn.Module) and selector not in modules.values():
             return f"{what} must name modules of the model, got another {type(selector).__name__}; pass the model's own"
+        if isinstance(selector, nn.Module) or selector in modules:
+            name = repr(selector) if isinstance(selector, str) else type(selector).__name__
+            return f"{what} must match a parameter, got {name}, a module without parameters; leave it out"
         paths = (path for item in self._listed for owner in item.owners for path, _ in owner.around if path)
         names = list(dict.fromkeys([*(item.name for item in self._listed), *paths]))
         near = difflib.get_close_matches(selector, names, n=3, cutoff=0.6)
-        hint = f"did you mean {', '.join(near)}?" if near else f"the first names are {', '.join(names[:3])}"
+        hint = f"the first names are {', '.join(names[:3])}" if names else "the model has no parameters"
+        hint = f"did you mean {', '.join(near)}?" if near else hint
         return f"{what} must match a parameter, got {selector!r}, which matches nothing; {hint}"
+
+    def _modules(self) -> dict[str, nn.Module]:
+        """All modules of the model, also those without parameters."""
+        roots = {owner.around[0][1] for item in self._listed for owner in item.owners}
+        return {name: module for root in roots for name, module in root.named_modules()}
 
 
 def chosen(index: Index, selectors: Sequence[Selector]) -> set[Listed]:

@@ -86,10 +86,12 @@ class Entry:
             return f"left: {self.reason}"
         parts = []
         for target in self.targets:
-            stack = "" if target.stack is None else f"{target.stack} matrices of "
+            stack = "" if target.stack is None else f"{target.stack} matri{'x' if target.stack == 1 else 'ces'} of "
             parts.append(f"{stack}{target.rows} x {target.columns}" + (f", {target.note}" if target.note else ""))
         unique = list(dict.fromkeys(parts))
         text = " + ".join(parts) if len(unique) > 1 else f"{len(parts)} times {unique[0]}" if parts[1:] else unique[0]
+        turns = {target.repeats for target in self.targets if target.repeats > 1}
+        text += "".join(f", rows in {each} turns" for each in turns)
         return f"taken as {text}" + "".join(f" ({remark})" for remark in (self.remark, self.note) if remark)
 
 
@@ -193,7 +195,7 @@ class Plan:
     def summary(self) -> str:
         """The plan in a few lines: vectors are counted, and repeated layers share a line.
 
-        `*` stands for the numbers of repeated layers, so that a name can be pasted into `include=` or `exclude=`.
+        `*` stands for the numbers of repeated layers. As a pattern, it may match other lines, too.
 
         >>> from egalitarian import matrices
         >>> blocks = [torch.nn.Linear(8, 8) for _ in range(12)]

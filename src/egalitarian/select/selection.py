@@ -21,6 +21,7 @@ from egalitarian.select.patterns import Index, Selector, as_selectors, chosen
 from egalitarian.select.plan import Entry, Plan, Target
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_NOT_RECOGNISED = "are in modules that are not recognised"
 
 
 def matrices(
@@ -50,11 +51,11 @@ def matrices(
             means the last registered Linear or convolution, unless it is the only one. None means no head, so that all
             layers are taken. With `include`, `"auto"` and `"last"` have no effect.
         split: `{pattern: sizes}` for fused weights. Each size is a number of output rows that form a matrix of their own.
-            It replaces what is known of a layer; one size keeps the weight whole.
+            It replaces what is known of a layer; one size keeps the weight whole. A weight may be named once.
         stack: parameters whose leading axis counts independent matrices, such as experts or seeds. True means every
             parameter.
         example: an input of the model: a tensor, a tuple of arguments or a dict of keyword arguments. One forward pass then
-            decides which layers are heads: those whose outputs reach the model's without passing another layer.
+            decides which layers are heads: those whose outputs reach the model's and enter no other layer.
 
     Returns:
         The plan. Print it to check which matrices EGD takes.
@@ -74,8 +75,7 @@ def matrices(
     plan = survey(model, include=include, exclude=exclude, head=head, split=split, stack=stack, example=example)
     if not plan.targets:
         raise ValueError(
-            f"the plan must take at least one matrix, got none of {len(plan)} parameters; "
-            f"choose matrices with include=, or change exclude= and head=:\n{plan}"
+            f"the plan must take at least one matrix, got none of {len(plan)} parameters; {_way_out(model, plan)}:\n{plan}"
         )
     return plan
 
@@ -144,11 +144,7 @@ class _Choice:
         """Raises for a selector that matches vectors only. One that matches a weight and its bias is fine."""
         for selector in selectors:
             found = self.index.of("include", selector)
-            if all(self._depth(item) < 2 for item in found):
-                raise ValueError(
-                    f"include must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
-                    f"a matrix has at least two dimensions"
-                )
+            _check_matrices("include", [item for item in found if self._depth(item) > 1], found)
             wrong = next((item for item in found if item.parameter.dtype not in _DTYPES), None)
             if wrong is not None:
                 raise TypeError(
@@ -171,9 +167,10 @@ class _Choice:
         taken = sum(item.parameter.numel() for item in self.listed if not self._reasons[item])
         size = sum(item.parameter.numel() for item in unknown)
         if self.included is None and size > taken:
+            what = "are of a dtype that is not supported" if _unsupported(unknown[0].parameter) else _NOT_RECOGNISED
             doubts.append(
-                f"{100 * size / (size + taken):.0f} % of the entries of hidden weights are in modules that are not "
-                f"recognised, such as {unknown[0].name!r}; name what to take with include=, or what to leave with exclude="
+                f"{100 * size / (size + taken):.0f} % of the entries of hidden weights {what}, such as "
+                f"{unknown[0].name!r}; name what to take with include=, or what to leave with exclude="
             )
         return tuple(doubts)
 
@@ -185,9 +182,10 @@ class _Choice:
         return bool(heads.doubt) and not matter <= self.excluded and not heads.items <= self.excluded
 
     def _is_unknown(self, item: Listed) -> bool:
-        """Whether it is left only because its module is not recognised."""
+        """Whether it is left only because its module is not recognised, or its dtype not supported."""
         unknown = {each.reason for each in self.layouts[item] if not each.known}
-        return self._reasons[item] in unknown and item.parameter.requires_grad
+        unsupported = item.parameter.ndim > 1 and self._reasons[item].startswith("dtype")
+        return (self._reasons[item] in unknown or unsupported) and item.parameter.requires_grad
 
     def _is_stacked(self, item: Listed) -> bool:
         return item in self.stacked or any(each.stacked for each in self.layouts[item])
@@ -225,7 +223,10 @@ def _heads(
     if head is None:
         return Heads()
     if not _is_rule(head):
-        return Heads(frozenset(index.found("head", as_selectors("head", head))))
+        named = {selector: index.of("head", selector) for selector in as_selectors("head", head)}
+        for found in named.values():
+            _check_matrices("head", [item for item in found if item.parameter.ndim > 1], found)
+        return Heads(frozenset(item for found in named.values() for item in found))
     if not isinstance(model, nn.Module):
         return Heads()
     if head == "last":
@@ -274,6 +275,13 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, index: Index, l
             f"a stacked parameter must have a leading axis, got {scalar.name!r} of shape (); name only the others in stack="
         )
     lengths = {item.parameter.shape[0]: item for item in found}
+    _check_matrices("stack", [item for item in found if item.parameter.ndim > 1], found)
+    single = next((item for item in found if item.parameter.ndim == 2 and _is_matrix(item)), None)
+    if single is not None and stack is not True:
+        raise ValueError(
+            f"stack must name parameters whose leading axis counts matrices, got {single.name!r} of shape "
+            f"{tuple(single.parameter.shape)}, which is one matrix; leave it out"
+        )
     if stack is True and len(lengths) > 1:
         text = ", ".join(f"{length} in {item.name!r}" for length, item in lengths.items())
         raise ValueError(f"with stack=True every leading axis must have the same length, got {text}; name those in stack=")
@@ -282,14 +290,53 @@ def _stacked(stack: Selector | Iterable[Selector] | bool | None, index: Index, l
 
 def _fused(split: Mapping[str, Sequence[int]] | None, index: Index) -> dict[Listed, tuple[int, ...]]:
     fused: dict[Listed, tuple[int, ...]] = {}
+    by: dict[Listed, str] = {}
     if split is not None:
         check_mapping("split", split, "for example {'qkv.weight': (64, 64, 64)}")
     for pattern, sizes in (split or {}).items():
         found = index.found("split", as_selectors("split", pattern))
-        whole_rows = isinstance(sizes, Sequence) and all(isinstance(size, int) and size > 0 for size in sizes)
-        if not whole_rows or not sizes:
+        if not _are_rows(sizes):
             raise ValueError(
                 f"split must give positive sizes for {pattern!r}, got {sizes!r}; list the output rows of each matrix"
             )
-        fused |= {item: tuple(sizes) for item in found if item.parameter.ndim >= 2}
+        named = [item for item in found if item.parameter.ndim >= 2]
+        _check_matrices("split", named, list(found))
+        for item in named:
+            if item in fused and fused[item] != tuple(sizes):
+                raise ValueError(
+                    f"split must name {item.name!r} once, got {by[item]!r} and {pattern!r} with other sizes; remove one"
+                )
+            fused[item], by[item] = tuple(sizes), pattern
     return fused
+
+
+def _are_rows(sizes: object) -> bool:
+    if not isinstance(sizes, Sequence) or not sizes:
+        return False
+    return all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes)
+
+
+def _check_matrices(what: str, named: Sequence[Listed], found: Sequence[Listed]) -> None:
+    """Raises if what a selector matches holds no matrix."""
+    if not named and found:
+        raise ValueError(
+            f"{what} must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
+            f"a matrix has at least two dimensions"
+        )
+
+
+def _is_matrix(item: Listed) -> bool:
+    """Whether a module of a known kind owns it as one matrix."""
+    return any(not seen.reason and not seen.stacked for seen in (layout(owner, item.parameter) for owner in item.owners))
+
+
+def _way_out(model: nn.Module | Mapping[str, Tensor], plan: Plan) -> str:
+    """What to change where a plan takes nothing."""
+    if not len(plan):
+        return "the model has no parameters"
+    if isinstance(model, nn.Module) and any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        return "make the plan from the module before scripting"
+    if any(entry.reason.startswith("output head") for entry in plan):
+        frozen = "unfreeze hidden layers, " if any(entry.frozen for entry in plan) else ""
+        return f"{frozen}take the output head with head=None, or choose matrices with include="
+    return "choose matrices with include=, or change exclude= and head="

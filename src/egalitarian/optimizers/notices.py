@@ -1,0 +1,21 @@
+"""Warnings that point at the user's code."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+_INSIDE = {"egalitarian", "torch"}
+
+
+def warn_user(message: str) -> None:
+    """Warns at the innermost line that is neither ours nor torch's.
+
+    Python shows it each time, and not once per line: several attachments may make their steps in the same one. The callers
+    see to it that each says a thing once.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__")
+    warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module)

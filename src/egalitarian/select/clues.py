@@ -1,0 +1,283 @@
+"""What the layers of a model say about its head: names, the order of registration, and widths that fit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from torch import nn
+
+from egalitarian.select.layouts import is_layer, layout
+from egalitarian.select.listing import Listed, Owner
+
+_ASIDE = re.compile(r"(.*_)?(router|gate|gating|attn|attention|mask)s?")
+"""Names of layers whose outputs weigh those of others."""
+_GATES = re.compile(r"(.*_)?(router|gate|gating|modulation|film)s?|adaln.*|rel_pos.*")
+"""Names of layers whose outputs scale or shift those of others: never a head."""
+_INNER = ("pooler", "pre_classifier")
+_ATTENTION = {"key", "query", "k", "q", "keys", "queries", "q_proj", "k_proj"}
+_PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_PARTS = 4
+"""How many outputs of equal width are thought to enter a layer side by side."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What the model calls as one layer, with the width of its inputs and outputs."""
+
+    path: str
+    module: nn.Module
+    around: tuple[tuple[str, nn.Module], ...]
+    inputs: frozenset[int]
+    outputs: int
+    simple: bool
+    """Whether it is a Linear, Bilinear or convolution: another layer is no head."""
+    spatial: bool
+    tied: bool
+    order: int
+
+    def feeds(self, other: Layer) -> bool:
+        """Whether the other takes inputs as wide as its outputs; channels may have been flattened."""
+        flat = self.spatial and not other.spatial and any(width % self.outputs == 0 for width in other.inputs)
+        return self is not other and (self.outputs in other.inputs or flat)
+
+    def says(self, names: re.Pattern[str]) -> bool:
+        """Whether its own name is one of these."""
+        return bool(names.fullmatch(self.path.lower().rpartition(".")[2]))
+
+    def is_named(self, names: re.Pattern[str]) -> bool:
+        """Whether it or a module around it has such a name."""
+        return any(names.fullmatch(step) for step in self.path.lower().split("."))
+
+
+@dataclass(frozen=True)
+class Network:
+    """The layers of a model, and other parameters that may be a layer's."""
+
+    found: list[Layer] = field(default_factory=list)
+    """In the order in which the model registers them."""
+    others: list[tuple[Owner, Listed]] = field(default_factory=list)
+    """Embeddings, and matrices of modules that are not recognised."""
+
+
+class Clues:
+    """What the layers of a model say about its head."""
+
+    def __init__(self, layers: Network) -> None:
+        self.layers, self.others = layers.found, layers.others
+        self._taken_in = Counter(width for layer in self.layers for width in layer.inputs)
+        self._flat = {width for layer in self.layers if not layer.spatial for width in layer.inputs}
+        self._children: dict[nn.Module, Counter[object]] = {}
+        self._repeated: dict[nn.Module, bool] = {}
+        self._parallel: dict[nn.Module, bool] = {}
+        self._inside: dict[nn.Module, list[Layer]] = {}
+        for layer in self.layers:
+            for _, module in layer.around:
+                self._inside.setdefault(module, []).append(layer)
+        self._outer = [layer for layer in self.layers if not _is_inner(layer) and not layer.is_named(_GATES)]
+        self.ends = [layer for layer in self._outer if layer.simple and not self._is_repeated(layer.around)]
+        """The layers that can be a head: outside of repeated blocks."""
+        self.last = self._outer[-1] if self._outer and self._outer[-1] in self.ends else None
+        """The layer that is registered last, if it can be a head."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the model has one layer at most, and nothing else that may be a layer."""
+        return not self.layers or (len(self.layers) == 1 and not self.others)
+
+    def named(self, names: re.Pattern[str]) -> list[Layer]:
+        """The last layer of every part with such a name; before others, a layer that has such a name itself."""
+        parts: dict[nn.Module, Layer] = {}
+        for layer in self._outer:
+            part = _part(layer, names)
+            if part is not None and layer.simple and (part not in parts or layer.says(names) >= parts[part].says(names)):
+                parts[part] = layer
+        return list(dict.fromkeys(parts.values()))
+
+    def ends_here(self, layer: Layer) -> bool:
+        """Whether no other layer takes inputs of the width of its outputs."""
+        own = layer.outputs in layer.inputs
+        flattened = layer.spatial and any(width % layer.outputs == 0 for width in self._flat)
+        return self._taken_in[layer.outputs] == own and not flattened
+
+    def alike(self, heads: list[Layer]) -> list[Layer]:
+        """The heads, and whatever ends beside them: several heads often share the width of their inputs."""
+        return heads + [layer for layer in self.ends if layer not in heads and self._is_beside(layer, heads)]
+
+    def orphans(self, heads: list[Layer]) -> list[Layer]:
+        """Other layers whose outputs fit nothing in the model: perhaps heads of their own."""
+        return [layer for layer in self.ends if layer not in heads and self._is_orphan(layer)]
+
+    def strangers(self, heads: list[Layer]) -> list[Listed]:
+        """Matrices of no known layer that may take what such a head puts out, and be the head instead of it."""
+        widths = {head.outputs: head for head in heads}
+        return [
+            item
+            for owner, item in self.others
+            for head in [widths.get(width) for width in item.parameter.shape]
+            if head is not None and self._may_follow(owner, item, head)
+        ]
+
+    def _may_follow(self, owner: Owner, item: Listed, head: Layer) -> bool:
+        """Whether it is held by what comes after the head, or by a module around it; or is an embedding, as in a tie."""
+        if item.parameter.ndim != 2 or 1 in item.parameter.shape or not item.parameter.is_floating_point():
+            return False
+        if isinstance(owner.layer, nn.Embedding):
+            return item.parameter.shape[1] == head.outputs
+        holds = any(module is owner.module for _, module in head.around)
+        return (owner.order > head.order or holds) and not self._is_repeated(owner.around)
+
+    def _is_orphan(self, layer: Layer) -> bool:
+        """Whether its outputs fit no other layer: neither whole nor in equal parts, nor beside those of others."""
+        if layer.is_named(_ASIDE) or self._is_followed(layer):
+            return False
+        width, here = layer.outputs, self.layers.index(layer)
+        if any(layer.feeds(other) and layer.spatial >= other.spatial for other in self.layers[:here]):
+            return False
+        later = self.layers[here + 1 :]
+        taken = {each for other in later for each in other.inputs}
+        parts = any(
+            width % each == 0 or (each % width == 0 and each <= _PARTS * width) for each in taken if each > 1 < width
+        )
+        joined = any(each > width and not self._is_made(each) for each in taken)
+        return not parts and not joined and not any(layer.feeds(other) for other in later)
+
+    def _is_followed(self, layer: Layer) -> bool:
+        """Whether a Sequential around it has layers behind it."""
+        return any(
+            isinstance(parent, nn.Sequential) and self._inside[parent][-1] not in self._inside[child]
+            for (_, parent), (_, child) in pairwise(layer.around)
+        )
+
+    def _is_made(self, width: int) -> bool:
+        """Whether one layer or embedding alone puts out so many features or channels."""
+        widths = {layer.outputs for layer in self.layers} | {item.parameter.shape[-1] for _, item in self.others}
+        return width in widths or any(layer.spatial and width % layer.outputs == 0 for layer in self.layers)
+
+    def _is_beside(self, layer: Layer, heads: list[Layer]) -> bool:
+        if not self.ends_here(layer) or layer.is_named(_ASIDE):
+            return False
+        near = [head for head in heads if head.spatial == layer.spatial]
+        if any(layer.outputs == head.outputs for head in near):
+            return True
+        fed = any(other.feeds(layer) for other in self.layers[: self.layers.index(layer)])
+        return fed and any(layer.inputs == head.inputs for head in near)
+
+    def _is_repeated(self, around: Sequence[tuple[str, nn.Module]]) -> bool:
+        """Whether a module around the innermost is one of several blocks that follow each other."""
+        innermost = around[-1][1]
+        for (_, parent), (_, block) in pairwise(around):
+            if isinstance(parent, nn.ModuleList | nn.Sequential) and block is not innermost:
+                if block not in self._repeated:
+                    self._repeated[block] = self._is_block(parent, block)
+                if self._repeated[block] and not self._ends_beside(parent, block, innermost):
+                    return True
+        return False
+
+    def _ends_beside(self, parent: nn.Module, block: nn.Module, innermost: nn.Module) -> bool:
+        """Whether the innermost module is where one of several parallel blocks ends."""
+        if parent not in self._parallel:
+            self._parallel[parent] = isinstance(parent, nn.ModuleList) and self._are_parallel(list(parent.children()))
+        return self._parallel[parent] and self._inside[block][-1].module is innermost
+
+    def _are_parallel(self, blocks: list[nn.Module]) -> bool:
+        """Whether no block can follow another: the outputs of each are not as wide as the inputs of the next."""
+        inside = [self._inside.get(block, []) for block in blocks]
+        if len(blocks) < 2 or not all(inside) or any(_attends(block) for block in blocks):
+            return False
+        pairs = zip(blocks, inside, inside[1:], strict=False)
+        return not any(_chains(block, first, second) for block, first, second in pairs)
+
+    def _is_block(self, parent: nn.Module, block: nn.Module) -> bool:
+        """Whether it repeats a neighbour, or is of its class; what ends a model narrows, and blocks do not."""
+        if parent not in self._children:
+            self._children[parent] = Counter(key for child in parent.children() for key in (type(child), _kind(child)))
+        children = self._children[parent]
+        if children[_kind(block)] > 1:
+            return True
+        alone = isinstance(parent, nn.ModuleList) and children[type(block)] == 1
+        several = children[type(block)] > 1 and type(block) not in _PLAIN
+        inside = self._inside.get(block, [])
+        return len(inside) > 1 and (alone or several) and inside[-1].outputs >= min(inside[0].inputs)
+
+
+def layers_of(listed: Iterable[Listed]) -> Network:
+    """The layers, and what else may belong to one."""
+    owned = sorted(((owner, item) for item in listed for owner in item.owners), key=lambda pair: pair[0].order)
+    embeddings = {item for owner, item in owned if isinstance(owner.layer, nn.Embedding | nn.EmbeddingBag)}
+    found: dict[nn.Module, Layer] = {}
+    others = []
+    for owner, item in owned:
+        seen = layout(owner, item.parameter)
+        within_attention = any(isinstance(module, nn.MultiheadAttention) for _, module in owner.around[:-1])
+        if item.parameter.ndim > 1 and (item in embeddings or not seen.known):
+            others.append((owner, item))
+        if seen.reason or owner.factor or item.parameter.ndim - seen.stacked < 2 or within_attention:
+            continue
+        path, module = owner.unit[-1]
+        inputs, outputs = _widths(owner, item, seen.output, seen.stacked)
+        simple, tied = is_layer(owner.layer), item in embeddings
+        spatial = simple and item.parameter.ndim > 2 and not isinstance(owner.layer, nn.Bilinear)
+        found.setdefault(module, Layer(path, module, owner.unit, inputs, outputs, simple, spatial, tied, owner.order))
+    return Network(list(found.values()), others)
+
+
+def outermost(heads: Iterable[Layer]) -> list[Layer]:
+    """Without those that feed another one further out: the dense layer inside a model's `head` feeds its decoder."""
+    found = list(dict.fromkeys(heads))
+    return [one for one in found if not any(one.feeds(other) and len(other.around) < len(one.around) for other in found)]
+
+
+def _chains(block: nn.Module, first: list[Layer], second: list[Layer]) -> bool:
+    """Whether the second block may take what the first puts out: its last layer, or any if their order is not known."""
+    made = {layer.outputs for layer in (first[-1:] if isinstance(block, nn.Sequential) else first)}
+    return not made.isdisjoint(second[0].inputs)
+
+
+def _attends(block: nn.Module) -> bool:
+    return not _ATTENTION.isdisjoint(name for name, _ in block.named_children())
+
+
+def _widths(owner: Owner, item: Listed, output: int, stacked: bool) -> tuple[frozenset[int], int]:
+    layer = owner.layer
+    if isinstance(layer, nn.Bilinear):
+        return frozenset({layer.in1_features, layer.in2_features}), layer.out_features
+    if isinstance(layer, nn.MultiheadAttention):
+        return frozenset({layer.embed_dim, layer.kdim or 0, layer.vdim or 0}), layer.embed_dim
+    if isinstance(layer, nn.RNNBase):
+        return frozenset({layer.input_size}), (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
+    if isinstance(layer, nn.RNNCellBase):
+        return frozenset({layer.input_size}), layer.hidden_size
+    shape = item.parameter.shape[1:] if stacked else item.parameter.shape
+    return frozenset({shape[1 - output] * getattr(layer, "groups", 1)}), shape[output]
+
+
+def _part(layer: Layer, names: re.Pattern[str]) -> nn.Module | None:
+    """The outermost module around the layer with such a name, or its child if it lists several; not inside of a list."""
+    for index, (path, module) in enumerate(layer.around[1:], 1):
+        parent = layer.around[index - 1][1]
+        step = path.rpartition(".")[2]
+        if isinstance(parent, nn.ModuleList) or _is_one_of_many(parent, module):
+            return None
+        if names.fullmatch(step.lower()) and not _attends(parent):
+            several = isinstance(module, nn.ModuleList | nn.ModuleDict) and layer.around[index + 1 :]
+            return layer.around[index + 1][1] if several else module
+    return None
+
+
+def _is_one_of_many(parent: nn.Module, module: nn.Module) -> bool:
+    if not isinstance(parent, nn.Sequential) or is_layer(module) or type(module) in _PLAIN:
+        return False
+    return sum(type(child) is type(module) for child in parent.children()) > 1
+
+
+def _is_inner(layer: Layer) -> bool:
+    return any(step in _INNER for step in layer.path.split("."))
+
+
+def _kind(module: nn.Module) -> tuple[object, ...]:
+    """Its class and the shapes of its parameters: blocks of one kind are equal."""
+    return type(module), *(parameter.shape for parameter in module.parameters())

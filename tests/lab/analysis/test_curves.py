@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from report_records import SPECTRUM, write_curves
+from report_records import SPECTRUM, a_seed, write_curves
 
-from egalitarian.lab.analysis import Gathered, band, common_seed, fan, gather
+from egalitarian.lab.analysis import Gathered, band, common_seed, fan, gather, survival
 from egalitarian.lab.analysis.curves import project
 from egalitarian.lab.config import SPECTRUM_BITS, single
 from egalitarian.lab.runs import Store
@@ -71,3 +71,17 @@ def test_a_run_that_has_not_moved_has_a_plane() -> None:
 def test_trajectories_are_of_a_seed_that_all_methods_have(gathered: Gathered) -> None:
     assert common_seed(gathered, "addition-97", ["sgd", "egd"]) == 1
     assert common_seed(gathered, "addition-97", []) is None
+
+
+def test_the_share_that_has_passed_rises_with_every_seed_and_stays_until_the_last_is_trained() -> None:
+    epochs, shares = survival([a_seed(60, 66), a_seed(20, 26), a_seed(None, 1000), a_seed(60, 66)])
+    assert epochs.tolist() == [0, 20, 60, 60, 999]
+    assert shares.tolist() == [0, 0.25, 0.5, 0.75, 0.75]
+    epochs, shares = survival([a_seed(20, 26)])
+    assert (epochs.tolist(), shares.tolist()) == ([0, 20, 20], [0, 1, 1])
+
+
+def test_a_band_up_to_an_epoch_has_no_later_one(gathered: Gathered) -> None:
+    found = band(gathered, "addition-97", "egd", "distance")
+    assert found.until(40).epochs[-1] == 40
+    assert found.until(1e9).epochs.tolist() == found.epochs.tolist()

@@ -17,7 +17,7 @@ from egalitarian.lab.analysis import gather
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.report import ReportError, write_report
 from egalitarian.lab.report import write as write_module
-from egalitarian.lab.report.figures import FIGURES
+from egalitarian.lab.report.figures import FIGURES, Drawing
 from egalitarian.lab.report.render import latex
 from egalitarian.lab.report.tables import build_table
 from egalitarian.lab.report.write import LIST_HEADER, contents_for
@@ -135,9 +135,9 @@ def test_a_bad_run_and_a_bad_figure_lose_nothing_else(tmp_path: Path, monkeypatc
     def broken(*_: object) -> None:
         raise ValueError("no <ink>")
 
-    monkeypatch.setitem(FIGURES, "spectra", (broken, ""))
-    monkeypatch.setitem(FIGURES, "trajectories", (broken, ""))
-    monkeypatch.setitem(FIGURES, "distances", (broken, ""))
+    monkeypatch.setitem(FIGURES, "spectra", Drawing(broken, ""))
+    monkeypatch.setitem(FIGURES, "trajectories", Drawing(broken, ""))
+    monkeypatch.setitem(FIGURES, "distances", Drawing(broken, ""))
     report = write_report(store, tmp_path / "out", ["addition-97"])
     assert not report.complete
     assert report.runs == 1
@@ -161,11 +161,10 @@ def test_a_users_experiment_gets_a_table_and_figures_of_its_own(tmp_path: Path) 
     write_report(store, tmp_path / "out", [str(path)])
     assert (tmp_path / "out" / "README.md").read_text().startswith("# Mine_1 & co\n")
     assert "<h1>Mine_1 &amp; co</h1>" in (tmp_path / "out" / "index.html").read_text()
-    assert [plan.kind for plan in contents.figures] == ["curves", "spectra", "distances", "trajectories"]
+    assert [plan.kind for plan in contents.figures] == ["costs", "curves", "spectra", "distances", "trajectories"]
     assert r"Mine\_1 \& co" in latex(build_table(contents.tables[0], contents, gathered))
     for plan in contents.figures:
-        draw, _ = FIGURES[plan.kind]
-        assert draw(gathered, gathered.experiments, plan.methods).axes
+        assert FIGURES[plan.kind].draw(gathered, gathered.experiments, plan.methods).axes
 
 
 def test_the_default_folder_is_not_that_of_the_committed_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from egalitarian.lab.analysis.curves import (
     fan,
     plane_of,
     rest_of_full_run,
+    survival,
 )
 from egalitarian.lab.analysis.gains import AverageGain, average_gain
 from egalitarian.lab.analysis.gathered import Gathered, gather
@@ -109,6 +110,7 @@ __all__ = [
     "seed_counts",
     "spent_on",
     "summarize_method",
+    "survival",
     "tally",
     "times",
 ]

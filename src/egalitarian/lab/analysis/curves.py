@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
 Array = NDArray[np.float64]
-Group = Sequence[tuple[float, float]]
-"""Points of an early measure and the epoch that passed."""
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Quantiles of one spectrum, from its smallest to its largest singular value."""
+Group = Sequence[tuple[float, float]]
+"""Points of an early measure and the epoch that passed."""
+
 EARLY_EPOCHS = (0, 1, 2, 5, 10)
 """The epochs whose spectra are compared with the epoch that passed, at their first batch."""
 EARLY_MEASURES = ("condition", "effective_rank")
@@ -29,6 +30,8 @@ FEWEST_POINTS = 5
 """Points that a group must have for a correlation."""
 CHANCE = 0.05
 """The p-value below which a correlation is significant."""
+NEAR = 9
+"""Readings in a running median."""
 
 
 class Band(NamedTuple):
@@ -48,6 +51,10 @@ class Band(NamedTuple):
         """The median at an epoch, linear in the logarithm of the epoch between its neighbours."""
         logs = np.log(self.epochs[self.known] + 1)
         return float(np.interp(np.log(epoch + 1), logs, self.middle[self.known]))
+
+    def until(self, epoch: float) -> Band:
+        """The part up to an epoch."""
+        return Band(*(values[self.epochs <= epoch] for values in self))
 
 
 def band(gathered: Gathered, experiment: str, method: str, measure: str, *, hold: bool = False) -> Band:
@@ -98,14 +105,30 @@ def _quartiles(values: Array) -> Array:
 
 
 def rest_of_full_run(gathered: Gathered, experiment: str, method: str, measure: str, drawn: Band) -> tuple[Array, Array]:
-    """(epochs, values) of the first full-length run, from the end of a band on; empty without one."""
-    full = [run.seed for run in gathered.of(experiment, method) if run.full]
+    """(epochs, values) of the first full-length run that passed, from the end of a band on; empty without one.
+
+    Values are running medians: of `NEAR` kept epochs, without the epochs that leap away and come back.
+    """
+    full = [run.seed for run in gathered.of(experiment, method) if run.full and run.outcome.crossed is not None]
     known = drawn.epochs[drawn.known]
     if not full or not len(known):
         return np.empty(0), np.empty(0)
     own = gathered.curves_of(experiment, method)
     rest = own[(own.seed == full[0]) & (own.epoch >= known[-1])].sort_values("epoch")
-    return rest.epoch.to_numpy(dtype=float), rest[measure].to_numpy(dtype=float)
+    smooth = rest[measure].rolling(NEAR, center=True, min_periods=1).median()
+    return rest.epoch.to_numpy(dtype=float), smooth.to_numpy(dtype=float)
+
+
+def survival(seeds: Sequence[RunSummary]) -> tuple[Array, Array]:
+    """(epochs, shares): from each of these epochs on, this share of the seeds has passed.
+
+    The last epoch is the last that a seed was trained without passing, or that of the last seed that passed.
+    """
+    crossed = sorted(seed.outcome.crossed for seed in seeds if seed.outcome.crossed is not None)
+    last = max((seed.outcome.epochs - 1 for seed in seeds if seed.outcome.crossed is None), default=0)
+    epochs = [0, *crossed, max([last, *crossed])]
+    shares = [0, *range(1, len(crossed) + 1), len(crossed)]
+    return np.array(epochs, dtype=float), np.array(shares, dtype=float) / max(1, len(seeds))
 
 
 def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:

@@ -27,6 +27,10 @@ from egalitarian.lab.report.figures import CYCLE, WIDTH, styled
 from egalitarian.lab.runs import OTHER_FOLDER, environment, writable, write_atomically
 
 MARKERS = "os^Dv"
+MORE = ("#8C8C8C", "#7A5195", "#A05A00")
+"""Colours of pictures with more kinds of methods than the palette has colours."""
+STRIPE = 0.8
+"""Of a group's stripe: what its methods take."""
 Report = Callable[[str], None]
 UNITS = {"ms": "ms", "seconds": "seconds"}
 
@@ -220,23 +224,30 @@ def _answer(pipe: Connection, work: Callable[[Report], dict[str, Any]], threads:
 
 @styled
 def draw(theme: Theme, rows: Sequence[BenchRow]) -> bytes | None:
-    """A PNG: time on a logarithmic axis, a line for each group, a marker for each method; None if no row has a time.
+    """A PNG: time on a logarithmic axis, a stripe for each group, a marker for each method; None if no row has a time.
 
-    A filled marker is the plain time, a hollow one that inside a CUDA graph.
+    A method has the same height in every stripe, in the order of the key. Methods whose names begin with the same word
+    share a colour. A filled marker is the plain time, a hollow one that inside a CUDA graph.
     """
     timed = [row for row in rows if row.numbers.get(theme.number)]
     if not timed:
         return None
     groups = list(dict.fromkeys(row.group for row in timed))
     methods = list(dict.fromkeys(row.method for row in timed))
-    figure = Figure(figsize=(WIDTH, 1.6 + 0.34 * len(groups) + 0.1 * len(methods)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.6 + (0.2 + 0.06 * len(methods)) * len(groups)), layout="constrained")
     axis = figure.add_subplot()
+    looks = _looks(methods)
     for row in timed:
-        _mark(axis, theme, row, groups.index(row.group), methods.index(row.method))
+        height = groups.index(row.group) + STRIPE * ((methods.index(row.method) + 0.5) / len(methods) - 0.5)
+        _mark(axis, theme, row, height, looks[row.method])
+    for line in range(0, len(groups), 2):
+        axis.axhspan(line - 0.5, line + 0.5, color="0.96", lw=0, zorder=0)
     axis.set(xscale="log", xlabel=UNITS[theme.number], ylim=(len(groups) - 0.5, -0.5))
     axis.set_yticks(range(len(groups)), groups)
-    axis.set_title(theme.title)
-    handles = [Line2D([], [], ls="", label=name, **_look(index)) for index, name in enumerate(methods)]
+    axis.tick_params(axis="y", length=0)
+    axis.set_title(f"{theme.title.partition(':')[0]}: {UNITS[theme.number]}")
+    axis.grid(axis="y", visible=False)
+    handles = [Line2D([], [], ls="", label=name, **look) for name, look in looks.items()]
     if theme.graph_key and any(row.numbers.get(theme.graph_key) for row in timed):
         handles.append(Line2D([], [], ls="", marker="o", color="#888888", mfc="none", label="hollow: in a CUDA graph"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
@@ -245,14 +256,24 @@ def draw(theme: Theme, rows: Sequence[BenchRow]) -> bytes | None:
     return picture.getvalue()
 
 
-def _mark(axis: Axes, theme: Theme, row: BenchRow, line: int, index: int) -> None:
-    """A method has its own height within its group's line, so that no marker hides another."""
-    height = line + 0.05 * (index % 9 - 4)
-    axis.plot(row.numbers[theme.number], height, ls="", **_look(index))
+def _mark(axis: Axes, theme: Theme, row: BenchRow, height: float, look: dict[str, Any]) -> None:
+    axis.plot(row.numbers[theme.number], height, ls="", **look)
     in_graph = row.numbers.get(theme.graph_key)
     if in_graph:
-        axis.plot(in_graph, height, ls="", mfc="none", **_look(index))
+        axis.plot(in_graph, height, ls="", mfc="none", **look)
 
 
-def _look(index: int) -> dict[str, Any]:
-    return {"color": CYCLE[index % len(CYCLE)], "marker": MARKERS[(index // len(CYCLE) + index) % len(MARKERS)]}
+def _looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """A colour for each first word, and a marker for each method of it."""
+    words = list(dict.fromkeys(_word(name) for name in methods))
+    found: dict[str, dict[str, Any]] = {}
+    for name in methods:
+        index, place = words.index(_word(name)), sum(_word(other) == _word(name) for other in found)
+        colours = (*CYCLE, *MORE)
+        marker = MARKERS[(place + index // len(colours)) % len(MARKERS)]
+        found[name] = {"color": colours[index % len(colours)], "marker": marker}
+    return found
+
+
+def _word(name: str) -> str:
+    return name.split(" ")[0].rstrip(",")

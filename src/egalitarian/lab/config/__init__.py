@@ -8,17 +8,15 @@ from egalitarian.lab.config.contents import (
     Contents,
     FigurePlan,
     Gain,
-    Look,
-    Looks,
     Paper,
     Printed,
     TablePlan,
     changing,
     figures_of,
     load_contents,
-    load_looks,
     of_table,
 )
+from egalitarian.lab.config.looks import Look, Looks, load_looks
 from egalitarian.lab.config.merging import changed_values, merge, parse_change
 from egalitarian.lab.config.method import (
     GrokfastEMASettings,

@@ -1,13 +1,8 @@
-"""The contents of a report, and how its figures look.
-
-Tables and figures of the paper are in `paper/_tables.toml`; those of users' experiments are made here. Colours and markers
-are in `paper/_looks.toml`.
-"""
+"""The contents of a report: tables and figures of the paper from `paper/_tables.toml`, and those of users' experiments."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +11,12 @@ from importlib import resources
 from typing import Literal, TypeVar
 
 from egalitarian.lab.config import renamed
-from egalitarian.lab.config.schema import Settings, SpecError, nearest, read, setting
+from egalitarian.lab.config.schema import Settings, SpecError, read, setting
 from egalitarian.lab.config.spec import Experiment
 
-FigureKind = Literal["curves", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
+FigureKind = Literal["curves", "costs", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
 OWN_FIGURES: dict[FigureKind, str] = {
+    "costs": "what every seed needed, or reached",
     "curves": "accuracy",
     "spectra": "the hidden gradient's singular values",
     "distances": "distance from the start, and norm of the weights",
@@ -28,7 +24,6 @@ OWN_FIGURES: dict[FigureKind, str] = {
 }
 """The figures of an experiment that is in none of the paper's tables, with their titles."""
 P = TypeVar("P", "TablePlan", "FigurePlan")
-L = TypeVar("L", "Look", "Series")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,69 +214,3 @@ def _own_figures(experiment: Experiment) -> list[FigurePlan]:
         )
         for kind, what in OWN_FIGURES.items()
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Look(Settings):
-    """How one method is drawn, in every figure."""
-
-    colour: str
-    marker: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series(Settings):
-    """A series of a figure that is not one method."""
-
-    title: str
-    colour: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair(Settings):
-    """An optimizer alone, and the same optimizer with a transform."""
-
-    plain: Series
-    transformed: Series
-
-
-@dataclass(frozen=True, kw_only=True)
-class Looks(Settings):
-    """How all figures look."""
-
-    palette: Mapping[str, str]
-    """Codes by name."""
-    cycle: tuple[str, ...]
-    """Colours of series without one of their own, in this order."""
-    markers: tuple[str, ...]
-    """Markers of methods that are not in `methods`, in this order."""
-    methods: Mapping[str, Look]
-    pair: Pair
-    toy: Mapping[str, Series]
-
-
-@cache
-def load_looks() -> Looks:
-    """The lab's looks, with every colour as a code."""
-    text = (resources.files("egalitarian.lab") / "paper" / "_looks.toml").read_text(encoding="utf-8")
-    looks = read(Looks, tomllib.loads(text))
-    return looks.replace(
-        cycle=tuple(_code(colour, looks.palette) for colour in looks.cycle),
-        methods={name: _with_code(look, looks.palette) for name, look in looks.methods.items()},
-        pair=Pair(
-            plain=_with_code(looks.pair.plain, looks.palette), transformed=_with_code(looks.pair.transformed, looks.palette)
-        ),
-        toy={name: _with_code(series, looks.palette) for name, series in looks.toy.items()},
-    )
-
-
-def _with_code(look: L, palette: Mapping[str, str]) -> L:
-    return look.replace(colour=_code(look.colour, palette))
-
-
-def _code(colour: str, palette: Mapping[str, str]) -> str:
-    """The code of a colour that is given by its name or by its code."""
-    if colour not in palette and not re.fullmatch("#[0-9A-F]{6}", colour):
-        hint = nearest(colour, palette) or f"one of {', '.join(palette)}, or a code such as #8C8C8C"
-        raise SpecError(f"colour must be a name of the palette or a code, got {colour!r}; {hint}")
-    return palette.get(colour, colour)

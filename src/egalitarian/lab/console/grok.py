@@ -16,7 +16,6 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -24,7 +23,20 @@ from rich.table import Table
 from egalitarian.lab.analysis import MethodSummary, summarize_method
 from egalitarian.lab.config import Experiment, Look, LowRankPolarSettings, Method, PolarSettings, RowNormSettings
 from egalitarian.lab.console.tables import table
-from egalitarian.lab.report.figures import WIDTH, literal, look, mark, styled
+from egalitarian.lab.report.figures import (
+    FOOT,
+    WIDTH,
+    Flag,
+    accuracy_axis,
+    draw_levels,
+    epoch_axis,
+    flag_panels,
+    literal,
+    looks_of,
+    lowest,
+    mark,
+    styled,
+)
 from egalitarian.lab.runs import (
     Interrupted,
     Listener,
@@ -235,58 +247,40 @@ def remarks(experiment: Experiment, methods: Sequence[MethodRuns]) -> Iterator[s
         yield "[dim]Results differ between seeds: --seeds 0-7 shows the spread.[/dim]"
 
 
-GREY = "#8A8A8A"
-MARGIN = 0.03
-"""Of accuracy, above and below the curves."""
-LINE = 0.15
-"""Inches of one in the legend."""
+HEIGHT, INSIDE = 2.6, 5.3
+"""Inches: the picture without names, and the width of its axis."""
 
 
 @styled
 def draw_grok(store: Store, experiment: Experiment, methods: Sequence[MethodRuns], path: Path) -> None:
     """Every seed is a line: solid for test, dotted for train accuracy; a mark where the threshold is passed.
 
-    The legend has the methods in the order in which they pass, which is that of the curves from left to right.
+    A method's name stands above its median epoch, or above the end of its line.
     """
-    names = [each.name for each in methods]
-    entries = [_entry(experiment, each, look(each.name, names)) for each in ranked(methods)]
-    lines = sum(1 + str(entry.get_label()).count("\n") for entry in entries)
-    figure = Figure(figsize=(WIDTH + 1.5, max(3.6, 0.6 + LINE * lines)), layout="constrained")
+    looks = looks_of([experiment], [each.name for each in methods])
+    figure = Figure(figsize=(WIDTH, FOOT + HEIGHT), layout="constrained")
     axis = figure.add_subplot()
-    lowest = chance(experiment)
+    accuracy_axis(axis, "accuracy", lowest(experiment))
+    flags = []
     for each in methods:
         for progress in each.runs:
             records = [record for record in store.find(progress.run).records() if "snapshot" not in record]
             records = records[: progress.next_epoch]
-            _draw_seed(axis, records, progress.crossed, look(each.name, names), alone=len(each.runs) == 1)
-            lowest = min([lowest, *(min(record["test_accuracy"], record["train_accuracy"]) for record in records)])
-    _draw_levels(axis, experiment)
-    axis.set(
-        xscale="log",
-        xlim=(0.9, None),
-        xlabel="epochs trained (epoch 0 is the first)",
-        ylabel="accuracy",
-        ylim=(lowest - MARGIN, 1 + MARGIN),
-    )
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+            _draw_seed(axis, records, progress.crossed, looks[each.name], alone=len(each.runs) == 1)
+        flags.append(_flag(experiment, each, looks[each.name]))
+    draw_levels(axis, experiment)
+    epoch_axis([axis])
     axis.set_title(textwrap.fill(literal(title(experiment, methods)), 88), loc="left")
-    kinds = [Line2D([], [], color="0.3", label="test"), Line2D([], [], color="0.3", ls=":", lw=1, label="train")]
-    figure.legend(
-        handles=[*entries, *kinds],
-        loc="outside right upper",
-        title=f"passes {100 * experiment.measure.threshold:g} %" if experiment.measure.has_threshold else None,
-        alignment="left",
-    )
+    figure.set_figheight(figure.get_figheight() + flag_panels([axis], [flags], INSIDE, HEIGHT))
+    kinds = [
+        Line2D([], [], color="0.3", label="test, every seed"),
+        Line2D([], [], color="0.3", ls=":", lw=1, label="train"),
+    ]
+    figure.legend(handles=kinds, loc="outside lower center", ncols=2)
     picture = io.BytesIO()
     figure.savefig(picture, format=path.suffix.removeprefix("."))
     with writable(path, "free some space, or name another file with --picture; the runs are stored"):
         write_atomically(path, picture.getvalue())
-
-
-def chance(experiment: Experiment) -> float:
-    """The accuracy of a guess: one output is a sign, more are classes."""
-    return 1 / max(2, getattr(experiment.task, "outputs", 2))
 
 
 def title(experiment: Experiment, methods: Sequence[MethodRuns]) -> str:
@@ -303,27 +297,21 @@ def title(experiment: Experiment, methods: Sequence[MethodRuns]) -> str:
 
 def _draw_seed(axis: Axes, records: Sequence[Record], crossed: int | None, drawn: Look, alone: bool) -> None:
     width, strength = (1.6, 1.0) if alone else (0.9, 0.7)
-    axis.plot(*_curve(records, "test_accuracy"), color=drawn.colour, lw=width, alpha=strength, zorder=3)
-    axis.plot(*_curve(records, "train_accuracy"), color=drawn.colour, lw=0.9, alpha=0.8, ls=":")
+    test, train = _curve(records, "test_accuracy"), _curve(records, "train_accuracy")
+    axis.plot(*test, color=drawn.colour, ls=drawn.line, lw=width, alpha=strength, zorder=3)
+    axis.plot(*train, color=drawn.colour, lw=0.9, alpha=0.8, ls=":")
     if crossed is not None:
-        mark(axis, crossed + 1, records[crossed]["test_accuracy"], drawn)
+        mark(axis, crossed, records[crossed]["test_accuracy"], drawn)
 
 
-def _draw_levels(axis: Axes, experiment: Experiment) -> None:
-    """The threshold and what a guess would reach, each with its name at the right edge."""
-    levels = {"chance": chance(experiment)}
-    if experiment.measure.has_threshold:
-        levels["threshold"] = experiment.measure.threshold
-    for name, level in levels.items():
-        axis.axhline(level, color=GREY, lw=0.8, ls="--", zorder=1)
-        text = f"{name}\n{100 * level:{'.2g' if name == 'chance' else 'g'}} %"
-        axis.text(1.01, level, text, transform=axis.get_yaxis_transform(), va="center", color="0.35", fontsize=7)
-
-
-def _entry(experiment: Experiment, method: MethodRuns, drawn: Look) -> Line2D:
-    name = textwrap.fill(literal(experiment.method(method.name).title), 36)
-    label = f"{name}\n{_passing(method)}" if experiment.measure.has_threshold else name
-    return Line2D([], [], color=drawn.colour, marker=drawn.marker, markersize=5, markeredgecolor="white", label=label)
+def _flag(experiment: Experiment, method: MethodRuns, drawn: Look) -> Flag:
+    """At the median epoch and the threshold; at the end if half of the seeds have not passed, or none is waited for."""
+    last = max((run.next_epoch - 1 for run in method.runs), default=0)
+    name, waits = experiment.method(method.name).title, experiment.measure.has_threshold
+    if waits and not math.isinf(method.median):
+        return Flag(f"{name}: {method.median:g}", method.median, experiment.measure.threshold, drawn.colour)
+    height = statistics.median(run.curve[-1] for run in method.runs if run.curve)
+    return Flag(f"{name}: {_passing(method)}" if waits else name, last, height, drawn.colour)
 
 
 def _passing(method: MethodRuns) -> str:
@@ -333,4 +321,4 @@ def _passing(method: MethodRuns) -> str:
 
 
 def _curve(records: Sequence[Record], measure: str) -> tuple[list[int], list[float]]:
-    return [record["epoch"] + 1 for record in records], [record[measure] for record in records]
+    return [record["epoch"] for record in records], [record[measure] for record in records]

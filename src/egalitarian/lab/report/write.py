@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from egalitarian.lab.analysis import Gathered, Verdict, gather, judge, tally
 from egalitarian.lab.config import Contents, FigurePlan, load_contents, names
-from egalitarian.lab.report.figures import FIGURES, save, slim
+from egalitarian.lab.report.figures import FIGURES, caption_of, save, slim
 from egalitarian.lab.report.page import Page, Picture, html, readme
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
 from egalitarian.lab.report.summary import Overview, cost_lines, overview, provenance_table, variants_table
@@ -27,8 +27,11 @@ LIST = "files.txt"
 """The list of what a report wrote, from which the next report knows what to remove."""
 LIST_HEADER = "# what `egalitarian report` wrote here: the next one removes what it does not write again"
 """The first line of that list. A file of the same name without it is not the list of a report."""
-
-
+TOY = (
+    "ζ is the size of the start, s half the margin of the training data, ε the variance of the slow feature. One law means "
+    "that training and test points come from the same distribution."
+)
+"""What the toy problem's figures do not say themselves."""
 DRAWN = ".figure-"
 """How the folder begins that a figure is drawn in; a killed process may leave one behind."""
 
@@ -202,24 +205,24 @@ class _Writing:
     def _picture(self, plan: FigurePlan) -> Picture:
         if plan.kind == "toy":
             return self._toy_picture(plan)
-        draw, caption = FIGURES[plan.kind]
         experiments = self.gathered.named_in(plan.experiments)
         run = [method for method in plan.methods if any(self.gathered.of(each.name, method) for each in experiments)]
         if not run:
             command = f"`egalitarian run {' '.join(plan.experiments)}`"
             return Picture(plan.heading, f"Nothing of it is stored: {command} trains it.", "")
-        figure = draw(self.gathered, experiments, run)
+        figure = FIGURES[plan.kind].draw(self.gathered, experiments, run)
         with tempfile.TemporaryDirectory(prefix=DRAWN, dir=self.out) as folder:
             for file in save(figure, Path(folder) / plan.name):
                 slim(file)
                 self._write(f"figures/{file.name}", file.read_bytes())
+        caption = caption_of(plan.kind, self.gathered, experiments, run)
         return Picture(plan.heading, caption, f"figures/{plan.name}")
 
     def _toy_picture(self, plan: FigurePlan) -> Picture:
         """Another command draws it. It is shown if its file is in the subfolder toy."""
         made = (self.out / "toy" / f"{plan.name}.svg").is_file()
         command = f"`egalitarian toy --out {self.out.name}/toy`"
-        caption = f"Simulated and drawn by {command}." if made else f"Not drawn yet: {command} does."
+        caption = f"{TOY} Simulated and drawn by {command}." if made else f"Not drawn yet: {command} does."
         return Picture(plan.heading, caption, f"toy/{plan.name}" if made else "")
 
     def _write(self, name: str, content: str | bytes) -> None:

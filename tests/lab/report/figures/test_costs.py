@@ -1,4 +1,4 @@
-"""The pictures of the fair comparison: every seed is a mark, methods are sorted, failures have a place."""
+"""What every seed needed: every seed is a mark, methods are sorted, failures have a place."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from report_records import write_run
 
-from egalitarian.lab.analysis import FreshCost, MethodCost, Side
-from egalitarian.lab.report.figures import draw_costs, draw_ratios, save
+from egalitarian.lab.analysis import FreshCost, MethodCost, Side, gather
+from egalitarian.lab.report.figures import draw_costs, save
+from egalitarian.lab.report.figures.costs import draw_needed
+from egalitarian.lab.runs import Store
 
 
 def method(name: str, side: Side, *seeds: float) -> MethodCost:
@@ -66,11 +69,38 @@ def test_any_set_of_methods_can_be_drawn(tmp_path: Path, methods: list[MethodCos
     assert all(file.stat().st_size > 1000 for file in files)
 
 
-def test_all_families_are_sorted_by_the_worst_ratio() -> None:
-    other = [method("sgd", "stock", 10, 12), method("egd", "ours", 30, 30), method("row-norm", "rival", 9, 9)]
-    figure = draw_ratios({"one": METHODS, "other": other})
-    assert labels(figure) == ["the row-norm", "the sgd", "the egd", "the lion"]
+def test_a_report_has_the_epoch_of_every_seed_as_its_tables_count_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed, crossed in enumerate([20, 60, None]):
+        write_run(store, "parity-3", "egd", seed, crossed)
+    for seed in range(3):
+        write_run(store, "parity-3", "sgd", seed)
+        write_run(store, "parity-3", "row-norm", seed, 90 + seed)
+    found = gather(store, ["parity-3"])
+    figure = draw_needed(found, found.experiments, ("sgd", "egd", "row-norm"))
+    assert labels(figure) == ["EGD", "row norm", "SGD"]
+    assert {"60, 2 of 3 pass", "91", "> 12000, 0 of 3 pass", "not passed"} == set(texts(figure))
+    (axis,) = figure.axes
+    egd = [line for line in axis.lines if line.get_marker() == "o" and line.get_color() == "#D55E00"]
+    assert sorted(np.concatenate([line.get_xdata() for line in egd]).tolist()) == [20, 60]
 
 
-def test_families_without_a_stock_optimizer_give_an_empty_picture(tmp_path: Path) -> None:
-    assert save(draw_ratios({"one": METHODS[1:]}), tmp_path / "ratios")
+def test_a_seed_that_passes_at_epoch_0_has_its_place(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "mnist", "egd", 0, 0)
+    write_run(store, "mnist", "adamw", 0, 400)
+    found = gather(store, ["mnist"])
+    (axis,) = draw_needed(found, found.experiments, ("egd", "adamw")).axes
+    assert axis.get_xlim()[0] < 0
+
+
+def test_without_a_threshold_final_accuracies_are_sorted(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_run(store, "full-cifar", "adam-1e-3", 0, epochs=20)
+    write_run(store, "full-cifar", "adam-egd-1e-3", 0, 15, epochs=20)
+    write_run(store, "full-cifar", "sgd-1e-2", 0, epochs=3)
+    found = gather(store, ["full-cifar"])
+    figure = draw_needed(found, found.experiments, tuple(found.experiments[0].methods))
+    assert labels(figure) == ["Adam, EGD, lr 1e-3", "Adam, lr 1e-3", "SGD, momentum 0.9, lr 1e-2"]
+    assert figure.axes[0].get_xlabel() == "final test accuracy, %"
+    assert "1 of 1 not to the end" in texts(figure)

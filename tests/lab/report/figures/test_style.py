@@ -1,51 +1,42 @@
-"""The style of figures: colours, markers, and files made smaller."""
+"""The looks of methods: colour is the family, and no two methods of a figure look alike."""
 
 from __future__ import annotations
 
-import re
-import xml.dom.minidom
-from pathlib import Path
-
-import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from PIL import Image
-from report_records import write_curves
 
-from egalitarian.lab.analysis import gather
 from egalitarian.lab.config import catalog, load_contents, load_looks
-from egalitarian.lab.report.figures import look, save, slim
-from egalitarian.lab.report.figures.weights import draw_distances
-from egalitarian.lab.runs import Store
+from egalitarian.lab.report.figures import looks_of
+from egalitarian.lab.report.figures.style import family_of, ink
 
 
 @pytest.mark.parametrize("count", [3, 7, 12, 30])
 def test_methods_the_lab_does_not_know_differ_however_many(count: int) -> None:
-    methods = ["egd", "row-norm", *(f"own-{index}" for index in range(count))]
-    assert len({look(method, methods).colour for method in methods}) == len(methods)
-    assert look("own-0", methods).marker != look("own-1", methods).marker
-    alike = ["sgd", "adam", "adamw", "egd-rsvd-40", "egd-rsvd-128", *methods]
-    assert len({look(method, alike).colour for method in alike}) == len(alike)
+    methods = ["sgd", "egd", *(f"own-{index}" for index in range(count))]
+    looks = looks_of([], methods)
+    assert len({(look.colour, look.line, look.marker) for look in looks.values()}) == len(methods)
 
 
-def test_many_colours_are_none_that_a_known_method_nearly_has() -> None:
-    methods = [*catalog.load("addition-97").methods, *(f"own-{index}" for index in range(8))]
-    colours = [to_rgb(look(method, methods).colour) for method in methods]
-    apart = [np.linalg.norm(np.subtract(one, other)) for index, one in enumerate(colours) for other in colours[:index]]
-    assert min(apart) > 0.1
+@pytest.mark.parametrize("name", ["output", "order", "decay", "full-cifar", "grokking", "addition-97"])
+def test_the_colour_is_of_the_methods_family(name: str) -> None:
+    experiment = catalog.load(name)
+    for method, look in looks_of([experiment], list(experiment.methods)).items():
+        family = load_looks().family_of(experiment.method(method))
+        assert look.colour in load_looks().families[family].colours, method
 
 
-def test_unknown_methods_take_colours_in_turn() -> None:
-    first, second = look("mine", ["sgd", "mine", "yours"]), look("yours", ["sgd", "mine", "yours"])
-    assert first.colour != second.colour
+def test_families_are_known_by_transforms_and_optimizers() -> None:
+    addition = catalog.load("addition-97")
+    expected = {"sgd": "stock", "egd-rsvd-64": "egd", "row-norm": "row-norm", "muon": "muon", "natural": "spectra"}
+    expected |= {"grokfast-ma": "grokfast", "egd-grokfast": "egd", "unknown": "stock"}
+    assert {name: family_of([addition], name) for name in expected} == expected
 
 
-def test_no_two_methods_of_a_figure_look_alike() -> None:
+def test_no_two_methods_of_a_figure_have_both_colour_and_line_style() -> None:
     for plan in load_contents().figures:
-        own = [look(method, plan.methods) for method in plan.methods]
-        assert len({drawn.colour for drawn in own}) == len(own), plan.name
-        assert len({drawn.marker for drawn in own}) >= len(own) - 2, plan.name
+        if plan.kind != "costs":  # there every method has a row of its own
+            looks = looks_of([catalog.load(name) for name in plan.experiments], plan.methods)
+            assert len({(look.colour, look.line) for look in looks.values()}) == len(looks), plan.name
 
 
 def test_every_method_of_the_lab_has_its_look() -> None:
@@ -53,29 +44,9 @@ def test_every_method_of_the_lab_has_its_look() -> None:
         assert set(catalog.load(name).methods) <= set(load_looks().methods)
 
 
-def test_slim_pictures_keep_the_colour_of_bands(tmp_path: Path) -> None:
-    figure = Figure(figsize=(4, 3))
-    axis = figure.subplots()
-    for index, own in enumerate(load_looks().methods.values()):
-        axis.fill_between([0, 1], index, index + 1, color=own.colour, alpha=0.2, linewidth=0)
-        axis.plot(np.linspace(0, 1), 16 * np.random.default_rng(index).random(50), color=own.colour, linewidth=0.5)
-    png = save(figure, tmp_path / "figure")[0]
-    before = np.array(Image.open(png).convert("RGB")).astype(int)
-    slim(png)
-    after = np.array(Image.open(png).convert("RGB")).astype(int)
-    colours, counts = np.unique(before.reshape(-1, 3), axis=0, return_counts=True)
-    for colour in colours[counts > 500]:
-        assert np.abs(after[(before == colour).all(-1)] - colour).max() <= 3
-
-
-def test_slim_svg_is_well_formed_and_has_only_ids_that_are_used(tmp_path: Path) -> None:
-    gathered = gather(write_curves(Store(tmp_path / "runs")), ["addition-97"])
-    svg = save(draw_distances(gathered, gathered.experiments, ("sgd", "egd", "egd-after")), tmp_path / "figure")[1]
-    before = len(svg.read_text())
-    slim(svg)
-    text = svg.read_text()
-    assert len(text) < 0.7 * before
-    xml.dom.minidom.parseString(text)
-    ids = re.findall(r' id="([^"]*)"', text)
-    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', text)) == set(ids)
-    assert len(ids) == len(set(ids))
+def test_letters_are_dark_enough_and_dark_colours_stay() -> None:
+    colours = {colour for family in load_looks().families.values() for colour in family.colours}
+    for colour in colours:
+        assert 0.3 * to_rgb(ink(colour))[0] + 0.59 * to_rgb(ink(colour))[1] + 0.11 * to_rgb(ink(colour))[2] < 0.43
+    assert ink("#000000") == "#000000"
+    assert ink("#0072B2").upper() == "#0072B2"

@@ -1,18 +1,29 @@
-"""The fair comparison in pictures: what every fresh seed needed, method by method; and all families in one."""
+"""What every seed needed: fresh seeds of the fair comparison, one family or all in a picture; and the runs of a report."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from egalitarian.lab.analysis import MethodCost, Side, fastest_stock, ratios_to_stock
-from egalitarian.lab.report.figures.style import OKABE_ITO, WIDTH, literal, styled
+from egalitarian.lab.analysis import Gathered, MethodCost, Side, estimate, fastest_stock, ratios_to_stock
+from egalitarian.lab.config import Experiment, changing
+from egalitarian.lab.report.figures.axes import (
+    LINEAR,
+    MARGIN,
+    ROW,
+    Row,
+    draw_rows,
+    mark_failed,
+    name_rows,
+    note,
+    plain_numbers,
+)
+from egalitarian.lab.report.figures.style import OKABE_ITO, WIDTH, family_colour, literal, styled
 
 COLOURS: dict[Side, str] = {
     "stock": "#595959",
@@ -21,13 +32,14 @@ COLOURS: dict[Side, str] = {
     "ours": OKABE_ITO["vermillion"],
 }
 SAYS: dict[Side, str] = {"stock": "stock optimizer", "rival": "other method", "form": "form of EGD"}
+NARROW = 0.18
+"""Inches: a row of a figure with a panel for each experiment."""
+COSTS = (
+    "Every point is a seed, and the bar is the median with its number. Methods are sorted by the median. The value is the "
+    "first epoch past the threshold, counted from 0 as in the tables; without a threshold it is the final test accuracy of "
+    "full-length runs. Crosses beyond the line are seeds that did not pass within their budget, or diverged."
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-ROW, MARGIN = 0.24, 0.9
-"""Inches: a method's row; title and axis."""
-DECADES = 10**2.5
-"""Axes that span more have ticks at powers of ten alone."""
-SPREAD = 0.5
-"""Of a row, for seeds with the same value."""
 
 
 @styled
@@ -39,36 +51,101 @@ def draw_costs(title: str, methods: Sequence[MethodCost], unit: str) -> Figure:
     ordered = sorted(methods, key=lambda each: (each.cost.median, each.cost.failed, each.title), reverse=True)
     figure = Figure(figsize=(WIDTH, MARGIN + ROW * max(len(ordered), 3)), layout="constrained")
     axis = figure.add_subplot()
-    values = [value for each in ordered for value in each.cost.seeds if math.isfinite(value)]
-    failed = any(each.cost.failed for each in ordered)
-    low, high = min(values, default=1.0), max(values, default=10.0)
-    step = (high / low) ** 0.06 * 1.1  # what a mark takes of the axis
-    axis.set_xscale("log")
-    axis.set_xlim(low / step, high * step ** (5 if failed else 2))
-    beyond = high * step**2 if failed else high
-    _stock_band(axis, ordered, high * step)
-    for row, each in enumerate(ordered):
-        _seeds(axis, row, each, beyond)
-    _rows(axis, ordered)
-    _plain_numbers(axis)
-    if failed:
-        _failed(axis, high * step, beyond)
+    rows = [_compared_row(each) for each in ordered]
+    end = _spread(axis, rows, [value for row in rows for value in row.values], "log")
+    _stock_band(axis, ordered, end)
     axis.set_xlabel(f"{unit} of each fresh seed, and their median (logarithmic)")
     figure.suptitle(literal(title), size=9)
-    _key(figure, ordered)
+    add_side_key(figure, ordered)
     return figure
 
 
-def _failed(axis: Axes, left: float, at: float) -> None:
-    """The place of failed seeds, beyond a line."""
-    axis.axvline(left, color="0.7", lw=0.8)
-    low = axis.get_xlim()[0]
-    for minor in (False, True):
-        axis.set_xticks([tick for tick in axis.get_xticks(minor=minor) if low <= tick < left], minor=minor)
-    axis.text(at, 1, "failed", transform=axis.get_xaxis_transform(), ha="center", va="bottom", size=7, color="0.35")
+def _compared_row(each: MethodCost) -> Row:
+    ours = each.side == "ours"
+    text = "none" if math.isinf(each.cost.median) else f"{each.cost.median:.4g}"
+    text += f", {each.cost.failed} of {len(each.cost.seeds)} failed" if each.cost.failed else ""
+    text += " (ours)" if ours else ""
+    return Row(each.title, COLOURS[each.side], each.cost.seeds, text, each.cost.median, strong=ours)
 
 
-def _key(figure: Figure, methods: Sequence[MethodCost], *more: Line2D) -> None:
+def _spread(axis: Axes, rows: Sequence[Row], values: Sequence[float], scale: str, name: str = "failed") -> float:
+    """Draws rows on an axis that has room for these values. Returns where the place of failed seeds begins, or would."""
+    finite, failed = [value for value in values if math.isfinite(value)], any(map(math.isinf, values))
+    low, high = min(finite, default=1.0), max(finite, default=10.0)
+    step: float = (high / max(low, 1e-9 if scale == "log" else 1.0)) ** 0.06 * 1.1  # what a mark takes of the axis
+    axis.set_xscale(scale, **({"linthresh": 1, "linscale": LINEAR} if scale == "symlog" else {}))
+    axis.set_xlim(low / step if low > 0 else -0.2, high * step ** (5 if failed else 2))
+    draw_rows(axis, rows, high * step**2)
+    plain_numbers(axis)
+    if failed:
+        mark_failed(axis, high * step, high * step**2, name)
+    return high * step
+
+
+@styled
+def draw_needed(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
+    """One panel per experiment: the epoch at which each seed passes, or its accuracy if none is waited for."""
+    waits = all(experiment.measure.has_threshold for experiment in experiments)
+    panels = [(_epoch_rows if waits else _accuracy_rows)(gathered, experiment, methods) for experiment in experiments]
+    heights = [max(len(rows), 2) + 1 for rows in panels]
+    figure = Figure(figsize=(WIDTH, 0.5 + 0.15 * len(panels) + NARROW * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    values = [value for rows in panels for row in rows for value in row.values]
+    for axis, rows, experiment in zip(axes, panels, experiments, strict=True):
+        axis.set_title(literal(experiment.title), loc="left")
+        if waits:
+            _spread(axis, rows, values, "symlog", "not passed" if axis is axes[0] else "")
+        else:
+            _line_up(axis, rows, values)
+        if not rows:
+            note(axis, "not run")
+    axes[-1].set_xlabel("epoch that passes the threshold (logarithmic)" if waits else _accuracy_label(experiments[0]))
+    return figure
+
+
+def _epoch_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
+    """The slowest first. A median that is only a bound has no bar."""
+    rows = []
+    for method in gathered.methods_run(experiment.name, methods):
+        seeds = gathered.of(experiment.name, method)
+        crossed = tuple(math.inf if seed.outcome.crossed is None else float(seed.outcome.crossed) for seed in seeds)
+        found, own = estimate(seeds), experiment.method(method)
+        exact = found.median is not None and found.median.is_exact
+        text = f"{found.median}{f', {found.passed} of {found.n} pass' if found.failed else ''}"
+        middle = found.median.value if found.median is not None and exact else math.inf
+        rows.append(Row(own.title, family_colour(own), crossed, text, middle))
+    return sorted(rows, key=lambda row: (row.middle, sum(map(math.isinf, row.values)), row.title), reverse=True)
+
+
+def _accuracy_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
+    """The lowest first, in percent; infinite for a seed that was not trained to the end."""
+    rows = []
+    for method in gathered.methods_run(experiment.name, methods):
+        seeds, own = gathered.of(experiment.name, method), experiment.method(method)
+        found = [seed.mean_train_accuracy if changing(experiment) else seed.outcome.test_accuracy for seed in seeds]
+        kept = [seed.full and value is not None for seed, value in zip(seeds, found, strict=True)]
+        values = tuple(100 * (value or 0) if keep else math.inf for value, keep in zip(found, kept, strict=True))
+        finite = [value for value in values if math.isfinite(value)]
+        middle = statistics.median(finite) if finite else math.inf
+        lost = f", {len(values) - len(finite)} of {len(values)} not to the end" if len(finite) < len(values) else ""
+        rows.append(Row(own.title, family_colour(own), values, f"{middle:.1f} %{lost}" if finite else lost[2:], middle))
+    return sorted(rows, key=lambda row: (-row.middle if math.isinf(row.middle) else row.middle, row.title))
+
+
+def _line_up(axis: Axes, rows: Sequence[Row], values: Sequence[float]) -> None:
+    """Draws rows of accuracies on a linear axis; seeds that were not trained to the end stand before the smallest."""
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=100.0)
+    room = 0.05 * max(high - low, 1.0)
+    axis.set_xlim(low - 3 * room, high + 4 * room)
+    draw_rows(axis, rows, low - 2 * room)
+
+
+def _accuracy_label(experiment: Experiment) -> str:
+    return "training accuracy, mean of all epochs, %" if changing(experiment) else "final test accuracy, %"
+
+
+def add_side_key(figure: Figure, methods: Sequence[MethodCost], *more: Line2D) -> None:
     """The meaning of colours, and of marks if there are several."""
     order: tuple[Side, ...] = ("stock", "rival", "form")
     sides = [side for side in order if any(_shown(each.side) == side for each in methods)]
@@ -82,54 +159,12 @@ def _shown(side: Side) -> Side:
     return "form" if side == "ours" else side
 
 
-def _seeds(axis: Axes, row: int, each: MethodCost, beyond: float) -> None:
-    """A row of points, the median's bar and its number."""
-    colour = COLOURS[each.side]
-    heights = row + SPREAD * (_ranks(each.cost.seeds) - 0.5)
-    shown = np.array([value if math.isfinite(value) else beyond for value in each.cost.seeds])
-    lost = np.isinf(each.cost.seeds)
-    axis.plot(shown[~lost], heights[~lost], "o", color=colour, ms=3, alpha=0.7, mew=0, ls="")
-    axis.plot(shown[lost], heights[lost], "x", color=colour, ms=3, ls="")
-    if math.isfinite(each.cost.median):
-        axis.plot([each.cost.median] * 2, [row - 0.36, row + 0.36], color=colour, lw=2, solid_capstyle="butt")
-    right = max(shown)
-    text = "none" if math.isinf(each.cost.median) else f"{each.cost.median:.4g}"
-    text += f", {each.cost.failed} of {len(lost)} failed" if each.cost.failed else ""
-    text += " (ours)" if each.side == "ours" else ""
-    axis.annotate(text, (right, row), (6, 0), textcoords="offset points", va="center", size=7, color=colour)
-
-
-def _ranks(seeds: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Each seed's place in [0, 1] in the order of the seeds, so that equal values do not hide each other."""
-    return np.arange(len(seeds)) / max(len(seeds) - 1, 1) if len(seeds) > 1 else np.array([0.5])
-
-
 def _stock_band(axis: Axes, methods: Sequence[MethodCost], end: float) -> None:
     best = fastest_stock(methods)
     if best is None or best.cost.failed == len(best.cost.seeds):
         return
     low, high = min(best.cost.seeds), min(max(best.cost.seeds), end)
     axis.axvspan(low, high, color="0.88", lw=0, zorder=0)
-
-
-def _rows(axis: Axes, methods: Sequence[MethodCost]) -> None:
-    """One tick for each method, in the colour of its side."""
-    axis.set_ylim(-0.6, len(methods) - 0.4 + 0.2)
-    axis.set_yticks(range(len(methods)), [literal(each.title) for each in methods])
-    for label, each in zip(axis.get_yticklabels(), methods, strict=True):
-        label.set_color(COLOURS[each.side])
-        label.set_fontweight("bold" if each.side == "ours" else "normal")
-    axis.grid(axis="y", visible=False)
-    axis.tick_params(axis="y", length=0)
-    axis.spines.left.set_visible(False)
-
-
-def _plain_numbers(axis: Axes) -> None:
-    """Ticks as numbers, not as powers of ten."""
-    low, high = axis.get_xlim()
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < DECADES * low else (1.0,)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 @styled
@@ -153,13 +188,13 @@ def draw_ratios(families: Mapping[str, Sequence[MethodCost]]) -> Figure:
         for name, value in here.items():
             axis.plot(value, row, _marker(shown.index(name)), color=COLOURS[each.side], mec="white", mew=0.4, ms=5.5)
     axis.axvline(1, color="0.35", lw=1)
-    _rows(axis, ordered)
-    _plain_numbers(axis)
+    name_rows(axis, [(each.title, COLOURS[each.side], each.side == "ours") for each in ordered])
+    plain_numbers(axis)
     if failed:
-        _failed(axis, high * step, high * step**2)
+        mark_failed(axis, high * step, high * step**2)
     axis.set_xlabel("median, relative to the family's fastest stock optimizer")
     figure.suptitle("All families: the method with the smallest worst ratio on top", size=9)
-    _key(figure, ordered, *(_family(literal(name), index) for index, name in enumerate(shown)))
+    add_side_key(figure, ordered, *(_family(literal(name), index) for index, name in enumerate(shown)))
     return figure
 
 

@@ -2,99 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from egalitarian.lab.analysis import Gathered, band, fan
-from egalitarian.lab.config import Experiment
-from egalitarian.lab.report.figures.style import (
-    add_legend,
-    draw_band,
-    look,
-    new_figure,
-    note,
-    panel_title,
-    styled,
-    titles_of,
-)
+from egalitarian.lab.config import Experiment, Look
+from egalitarian.lab.report.figures.axes import add_key, draw_band, epoch_axis, note
+from egalitarian.lab.report.figures.choice import choose
+from egalitarian.lab.report.figures.style import QUIET, SMALL, WIDTH, ink, literal, looks_of, styled, wrapped
 
 MOST = 3
 """Fans in one row."""
-FAN = ((0, 6, 0.15), (1, 5, 0.22), (2, 4, 0.3))
-"""Lower and upper quantile of each band of a fan, by their indices, and its opacity."""
+FAN = ((0, 6, 0.15, "all singular values"), (1, 5, 0.22, "central 80 %"), (2, 4, 0.3, "central 50 %"))
+"""Lower and upper quantile of each band of a fan, by their indices, its opacity, and what it holds."""
+ONE: dict[str, Any] = {"color": "0.25", "linewidth": 1.0, "linestyle": "--"}
 CAPTION = (
-    "Singular values of the hidden layer's gradient on the first batch of an epoch, before any transform. Bands: smallest "
-    "to largest, central 80 %, central 50 %. Line: median. Each is the median over seeds. Values within rounding noise are "
-    "left out. EGD makes all of them 1 (dashed). Right: the condition number, as the median over seeds still in training, "
-    "with the middle half of them as a band."
+    "Singular values of the hidden layer's gradient on the first batch of an epoch, before any transform, at the weights "
+    "that the method has reached: EGD equalises what is drawn here, so that its step has the dashed line alone. Bands hold "
+    "all singular values, and the central 80 % and 50 % of them; each edge is a median over seeds. Values within rounding "
+    "noise are left out. Right: the largest over the smallest, as the median over seeds still in training, with the middle "
+    "half of them as a band."
 )
 
 
 @styled
 def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
     """One row per experiment: fans of a few methods that were run, and the condition numbers of these."""
-    titles = titles_of(gathered, experiments, methods)
-    fans = _choose_fans(experiments, list(titles) or methods)
-    titles = {method: title for method, title in titles.items() if method in fans}
-    figure = new_figure(len(fans) + 1, 0.2 + 2.2 * len(experiments))
-    for row, experiment in enumerate(experiments):
-        shown = gathered.methods_run(experiment.name, fans)
-        first: Axes | None = None
-        for column, method in enumerate([*fans, None]):
-            position = (len(experiments), len(fans) + 1, row * (len(fans) + 1) + column + 1)
-            axis = figure.add_subplot(*position, sharex=first, sharey=first if method else None)
-            axis.set(xlabel="epoch", xscale="log", yscale="log")
-            if method is None:
-                _draw_conditions(axis, gathered, experiment, methods, shown)
-            else:
-                _draw_spectrum(axis, gathered, experiment, method, methods)
-                title = experiment.methods[method].title if method in experiment.methods else method
-                axis.set_title(panel_title(title, len(fans) + 1))
-            if first is None:
-                first = axis
-                axis.set_ylabel("singular values of gradient")
-    add_legend(figure, titles, methods)
+    fans = choose(gathered, experiments, methods, MOST) or list(methods[:MOST])
+    looks = looks_of(experiments, methods)
+    figure = Figure(figsize=(WIDTH, 0.5 + 2.1 * len(experiments)), layout="constrained")
+    parts = figure.subfigures(len(experiments), 1, squeeze=False)[:, 0]
+    for part, experiment in zip(parts, experiments, strict=True):
+        part.suptitle(literal(experiment.title), x=0.01, ha="left", fontsize=9)
+        axes = list(part.subplots(1, len(fans) + 1, squeeze=False, sharex=True)[0])
+        for axis in axes:
+            axis.set(yscale="log", xlabel="epoch")
+        for axis, method in zip(axes, fans, strict=False):
+            if axis is not axes[0]:
+                axis.sharey(axes[0])
+            _draw_spectrum(axis, gathered, experiment, method, looks[method])
+            title = experiment.methods[method].title if method in experiment.methods else method
+            axis.set_title(wrapped(title, 0.8 * WIDTH / len(axes)), color=ink(looks[method].colour), fontsize=8)
+        axes[0].set_ylabel("singular values of the gradient")
+        _draw_conditions(axes[-1], gathered, experiment, {method: looks[method] for method in fans})
+        epoch_axis(axes)
+    bands = zip(FAN, _opacities(), strict=True)
+    patches = [Patch(color=QUIET, alpha=alpha, linewidth=0, label=name) for (*_, name), alpha in bands]
+    add_key(figure, [*patches, Line2D([], [], color=QUIET, label="median")])
     return figure
 
 
-def _choose_fans(experiments: Sequence[Experiment], methods: Sequence[str]) -> list[str]:
-    """At most `MOST` methods, in order. Those with transforms that no method before them has come first."""
-    kinds = {method: _transforms(experiments, method) for method in methods}
-    new = [method for index, method in enumerate(methods) if kinds[method] not in [kinds[each] for each in methods[:index]]]
-    chosen = [*new, *(method for method in methods if method not in new)][:MOST]
-    return [method for method in methods if method in chosen]
+def _opacities() -> list[float]:
+    """Of the bands of a fan, where those that contain it are behind it."""
+    found, clear = [], 1.0
+    for *_, alpha, _ in FAN:
+        clear *= 1 - alpha
+        found.append(1 - clear)
+    return found
 
 
-def _transforms(experiments: Sequence[Experiment], method: str) -> list[str] | None:
-    """The kinds of a method's transforms; None if no experiment has the method."""
-    own = next((experiment for experiment in experiments if method in experiment.methods), None)
-    return None if own is None else [transform.kind for transform in own.method(method).transform]
-
-
-def _draw_spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, method: str, methods: Sequence[str]) -> None:
+def _draw_spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, method: str, look: Look) -> None:
     snapshots = gathered.snapshots(experiment.name, method)
     if not len(snapshots):
         note(axis, "not run")
         return
     epochs, quantiles = fan(snapshots)
-    colour = look(method, methods).colour
-    for low, high, alpha in FAN:
-        axis.fill_between(epochs + 1, quantiles[:, low], quantiles[:, high], color=colour, alpha=alpha, linewidth=0)
-    axis.plot(epochs + 1, quantiles[:, 3], color=colour)
-    if _transforms([experiment], method) == ["polar"]:
-        axis.axhline(1, color="0.25", linewidth=1.0, linestyle="--")
-        axis.text(0.97, 1.3, "equalised: all 1", transform=axis.get_yaxis_transform(), ha="right", fontsize=7, color="0.25")
+    for low, high, alpha, _ in FAN:
+        axis.fill_between(epochs, quantiles[:, low], quantiles[:, high], color=look.colour, alpha=alpha, linewidth=0)
+    axis.plot(epochs, quantiles[:, 3], color=look.colour)
+    if method in experiment.methods and [link.kind for link in experiment.method(method).transform] == ["polar"]:
+        axis.axhline(1, **ONE)
+        place = axis.get_yaxis_transform()
+        axis.text(0.97, 1.3, "equalised: all 1", transform=place, ha="right", fontsize=SMALL, color="0.25")
         axis.set_ylim(top=max(5, axis.get_ylim()[1]))
 
 
-def _draw_conditions(
-    axis: Axes, gathered: Gathered, experiment: Experiment, methods: Sequence[str], shown: Sequence[str]
-) -> None:
+def _draw_conditions(axis: Axes, gathered: Gathered, experiment: Experiment, looks: Mapping[str, Look]) -> None:
+    shown = gathered.methods_run(experiment.name, list(looks))
     for method in shown:
-        draw_band(axis, band(gathered, experiment.name, method, "condition"), look(method, methods).colour)
+        draw_band(axis, band(gathered, experiment.name, method, "condition"), looks[method])
     if not shown:
         note(axis, "not run")
-    axis.set_title("largest over smallest")
-    axis.axhline(1, color="0.25", linewidth=1.0, linestyle="--")
+    axis.set_ylabel("largest over smallest")
+    axis.axhline(1, **ONE)

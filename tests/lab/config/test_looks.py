@@ -7,7 +7,7 @@ import re
 import pytest
 
 from egalitarian.lab.config import SpecError, load_looks
-from egalitarian.lab.config.contents import _code
+from egalitarian.lab.config.looks import _code
 
 
 def test_every_colour_is_a_code_and_every_marker_one_character() -> None:

@@ -5,8 +5,9 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 HOSTS := .venv-hosts
+BROWSER := .venv-browser
 
-.PHONY: help grok test test-hosts test-slow lint types imports api bench peers noise figure examples paper results clean
+.PHONY: help grok test test-hosts test-browser test-slow docs lint types imports api bench peers noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -32,6 +33,16 @@ $(HOSTS)/.installed: pyproject.toml constraints.txt constraints-hosts.txt
 
 test-hosts: $(HOSTS)/.installed  ## tests with real trainers, model zoos and other optimizers, in an environment of their own
 	$(HOSTS)/bin/python -m pytest -q -n 2 --dist worksteal tests/hosts
+
+$(BROWSER)/.installed: pyproject.toml constraints.txt constraints-browser.txt
+	test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt torch
+	$(BROWSER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -c constraints-browser.txt -e '.[browser]'
+	@touch $@
+
+test-browser: $(BROWSER)/.installed  ## tests of pages in a real browser; installs Debian's Chromium if there is none
+	tests/browser/chromium
+	$(BROWSER)/bin/python -m pytest -q tests/browser
 
 test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training
 	$(VENV)/bin/python -m pytest -q -m slow
@@ -78,4 +89,4 @@ examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) $(HOSTS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours
+	rm -rf $(VENV) $(HOSTS) $(BROWSER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours

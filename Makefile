@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 HOSTS := .venv-hosts
 BROWSER := .venv-browser
 
-.PHONY: help grok test test-hosts test-browser test-slow docs lint types imports api bench peers noise figure examples paper results clean
+.PHONY: help grok test test-hosts test-browser test-slow lint types imports api bench peers noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'

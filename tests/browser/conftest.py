@@ -68,7 +68,7 @@ class Opened:
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
 
 
-@pytest.fixture()
+@pytest.fixture
 def opened(chromium: Any) -> Callable[..., Any]:
     """`with opened(address, size="narrow", scheme="dark") as shown:` fails at its end if the page erred or went out."""
 
@@ -98,7 +98,7 @@ def _leaves(url: str, own: tuple[str, ...]) -> bool:
     return not url.startswith(("data:", "blob:", "about:")) and tuple(url.replace("ws", "http", 1).split("/")[:3]) != own
 
 
-@pytest.fixture()
+@pytest.fixture
 def keep_screenshot(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
     """Writes a screenshot into the folder EGALITARIAN_SCREENSHOTS, if that is set: they are to be looked at."""
 

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "egalitarian"
 TESTS = ROOT / "tests"
-APART = {"contracts", "helpers", "data", "gpu", "distributed", "hosts"}
+APART = {"contracts", "helpers", "data", "gpu", "distributed", "hosts", "browser"}
 """Folders of tests that mirror no room: what cuts across, what tests share, and what needs other machines."""
 
 

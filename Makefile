@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 HOSTS := .venv-hosts
 BROWSER := .venv-browser
 
-.PHONY: help grok test test-hosts test-browser test-slow lint types imports api bench peers noise figure examples paper results clean
+.PHONY: help grok test test-hosts test-browser test-slow lint types imports api docs bench peers noise figure examples paper results clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -59,6 +59,9 @@ imports: $(STAMP)  ## the import contracts between rooms
 
 api: $(STAMP)    ## write docs/api.md from signatures and docstrings
 	$(VENV)/bin/python docs/make_api.py
+
+docs: $(BROWSER)/.installed  ## build the documentation site, into site/
+	$(BROWSER)/bin/python docs/make_site.py
 
 bench: $(STAMP)  ## measure what EGD costs here, into bench/ (15 minutes on a CPU)
 	$(VENV)/bin/egalitarian bench --device $(DEVICE)

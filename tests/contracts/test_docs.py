@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,16 +20,21 @@ from egalitarian.lab.runs.store import Store
 from egalitarian.lab.tuning.plan import load_plan
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "lab.md").read_text()
+SHOWN = {
+    "docs/lab.md": ["read_evidence.py"],
+    "docs/extend.md": ["majority.py", "majority.toml", "my-method.toml", "my-experiment.toml", "curve.py"],
+}
+MARKED = re.compile(r"<!-- executed by tests/contracts/test_docs.py: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """The files the page shows, as it shows them."""
-    blocks = re.findall(r"<!-- executed by tests/contracts/test_docs.py: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    assert [name for name, _ in blocks] == ["read_evidence.py", "majority.py", "majority.toml"]
-    for name, block in blocks:
-        (tmp_path / name).write_text(block)
+    """The files that the pages show, as they show them."""
+    for page, names in SHOWN.items():
+        blocks = MARKED.findall((ROOT / page).read_text())
+        assert [name for name, _ in blocks] == names
+        for name, block in blocks:
+            (tmp_path / name).write_text(block)
     return tmp_path
 
 
@@ -40,6 +46,19 @@ def test_a_task_of_ones_own_trains(written: Path) -> None:
     (progress,) = sweep(experiment, "egd-after", [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
     assert progress.last is not None
     assert progress.last["test_accuracy"] > 0.7  # majority is easy
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "curve.py"], cwd=written, env=environment, check=True)
+    assert (written / "curve.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("file", "method"), [("my-method.toml", "egd-momentum"), ("my-experiment.toml", "egd-after")])
+def test_a_method_and_an_experiment_of_ones_own_train(written: Path, file: str, method: str) -> None:
+    experiment = catalog.load(str(written / file))
+    assert set(experiment.methods) == {"my-method.toml": {"sgd", "egd-after", "egd-momentum"}}.get(file, {"sgd-lr5", method})
+    stop = Stop.of(experiment, method, epochs=4)
+    (progress,) = sweep(experiment, method, [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
+    assert progress.last is not None
+    assert progress.last["train_accuracy"] > 0.04  # chance is one in a hundred
 
 
 def test_evidence_is_read_without_this_package(written: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from documents import (
     links,
     name_of,
     namespace,
+    program,
     prose,
     python_blocks,
     quick_start,
@@ -36,10 +38,11 @@ from egalitarian.lab.console.options import choose_methods, split_each
 from egalitarian.lab.problems import cifar10, cifar10_test, mnist
 from egalitarian.lab.tuning.plan import PLANS, chosen, load_plan
 
-LINKED = (*PAGES, ROOT / "results" / "README.md")
+README = ROOT / "README.md"
+LINKED = (*PAGES, *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")))
 SIGNATURES = ROOT / "docs" / "api.md"
 """Its blocks are signatures, held to the code by tests/contracts/test_api_page.py, and doctests."""
-PROGRAMS = [page for page in PAGES if page != SIGNATURES and python_blocks(page.read_text(encoding="utf-8"))]
+PROGRAMS = [page for page in PAGES if page != SIGNATURES and program(page.read_text(encoding="utf-8"))]
 LAB: Any = typer.main.get_command(app)
 REFUSED = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 """Of typer's own click, wherever it keeps it."""
@@ -67,11 +70,11 @@ def few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_pictures")
 @pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
 def test_the_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in one namespace, in an empty folder."""
+    """In order, in one namespace, in an empty folder. tests/contracts/test_readme.py runs the README's quick start and plan."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    names = namespace()
-    for block in python_blocks(page.read_text(encoding="utf-8")):
+    names, text = namespace(), page.read_text(encoding="utf-8")
+    for block in python_blocks(text) if page == README else program(text):
         execute(block, page, names)
 
 
@@ -260,6 +263,15 @@ def test_a_block_that_fails_names_its_line() -> None:
     with pytest.raises(ZeroDivisionError) as raised:
         execute(block, Path("page.md"), {})
     assert raised.traceback[-1].lineno + 1 == 5
+
+
+def test_a_session_must_print_what_it_shows() -> None:
+    (block,) = program("```pycon\n>>> y = x + 1\n>>> y\n3\n```\n")
+    names: dict[str, Any] = {"x": 2}
+    execute(block, Path("page.md"), names)
+    assert names["y"] == 3
+    with pytest.raises(doctest.DocTestFailure):
+        execute(block, Path("page.md"), {"x": 3})
 
 
 def test_a_quick_start_is_a_program_of_its_own() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
 import statistics
@@ -111,10 +112,13 @@ def namespace() -> dict[str, Any]:
 
 
 def python_blocks(text: str) -> list[Block]:
-    """Those that run as a page's one program: all but those that another test executes, by name, and the quick start."""
-    written = [block for block in blocks(text) if block.language in ("python", "py") and ": " not in block.marked]
-    start = quick_start(text)
-    return [block for block in written if block != start]
+    """All Python of a page but its quick start and what another test executes, by name."""
+    return [block for block in program(text) if block.language != "pycon" and block != quick_start(text)]
+
+
+def program(text: str) -> list[Block]:
+    """What runs as a page's one program, sessions of an interpreter included: all but what another test executes, by name."""
+    return [block for block in blocks(text) if block.language in ("python", "py", "pycon") and ": " not in block.marked]
 
 
 def quick_start(text: str) -> Block | None:
@@ -126,7 +130,12 @@ def quick_start(text: str) -> Block | None:
 
 
 def execute(block: Block, page: Path, names: dict[str, Any]) -> None:
-    """As if pasted; tracebacks have the page's own line numbers."""
+    """As if pasted; tracebacks have the page's own line numbers. A session must print what it shows."""
+    if block.language == "pycon":
+        session = doctest.DocTestParser().get_doctest(block.code, names, name_of(page), name_of(page), block.line - 1)
+        doctest.DebugRunner(verbose=False).run(session, clear_globs=False)
+        names.update(session.globs)
+        return
     code = "\n" * (block.line - 1) + block.code
     exec(compile(code, name_of(page), "exec", dont_inherit=True), names)
 

@@ -55,7 +55,7 @@ def polar(
             - `"eigh"`: the eigenvectors of that Gram matrix.
             - `"rational"`: one or two inverses and a few products in float32; fast or coarse only, on a CPU.
             - `"svd"`: an SVD in float64, the reference.
-        precision: how accurate the factor is. See `docs/method.md#precision-tiers`.
+        precision: how accurate the factor is. See `docs/tiers.md`.
             - `"exact"` is at least as accurate as a float32 SVD.
             - `"fast"` has a root mean square error of at most 1e-3 over the directions above 1e-3 of the largest. Weaker
               directions may come out weaker than 1. In some cases it runs an exact algorithm.

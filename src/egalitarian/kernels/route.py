@@ -150,7 +150,7 @@ def decide(
     float32: bool = False,
     traced: bool = False,
 ) -> Route:
-    """The rule of docs/method.md. `float32`: whether float32 products on this CPU may be used, and have full precision.
+    """The rule of docs/tiers.md. `float32`: whether float32 products on this CPU may be used, and have full precision.
 
     Raises:
         ValueError: the options exclude each other, or one is out of range.

@@ -141,9 +141,9 @@ class Polar(_CutOff, shares=True, spreads_nan=True, captures=True):
 
     Args:
         compute: the precision in which the gradients are *computed*, which sets the cut-off: see
-            `docs/method.md#precision`. None means the gradient's dtype, or float16 while a GradScaler is stepping.
-            Under bf16 autocast pass `torch.bfloat16` to exact and fast: the gradients are float32, but their noise is that
-            of bfloat16.
+            `docs/tiers.md#half-precision-and-the-cut-off`. None means the gradient's dtype, or float16 while a GradScaler
+            is stepping. Under bf16 autocast pass `torch.bfloat16` to exact and fast: the gradients are float32, but
+            their noise is that of bfloat16.
         rtol: the relative cut-off itself, in [0, 1); overrides `compute`.
         floor, method: as for `egalitarian.polar`.
         precision: `"exact"`, `"fast"`, `"coarse"` or `"auto"`: see `egalitarian.polar`. `"auto"` is also coarse while a

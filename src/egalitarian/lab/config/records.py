@@ -28,7 +28,7 @@ WHOLE = 100
 SPECTRUM_BITS = 12
 """Significant bits of the singular values that reports read: a quarter of a thousandth."""
 CUT = 1e-6
-"""Singular values at or below this share of the largest are rounding noise of float32 gradients (docs/method.md)."""
+"""Singular values at or below this share of the largest are rounding noise of float32 gradients (docs/tiers.md)."""
 
 
 def is_snapshot(epoch: int) -> bool:

@@ -12,7 +12,6 @@ A warning of zensical is an error. It checks links between pages; tests/browser/
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -93,6 +92,8 @@ def gather() -> None:
             if not (source / "README.md").exists():
                 (copy / "index.md").write_text(searched(listing(source), False), encoding="utf-8")
             continue
+        if source.name == "index.html" and source.with_name("README.md") in shown:
+            continue  # the page of that folder has this name on the site
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
             copy.write_text(searched(with_anchors(source.read_text(encoding="utf-8")), source in shown), encoding="utf-8")
@@ -107,8 +108,8 @@ def searched(text: str, found: bool) -> str:
 def main() -> None:
     gather()
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(CONFIG)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_COLOR": "1"}, capture_output=True, text=True, check=False)
-    said = (done.stdout + done.stderr).partition("Traceback")[0]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr).partition("Traceback")[0]
     if done.returncode or "Warning" in said:
         raise SystemExit(f"{said}\nthe site must be built without a warning; mend the pages above")
     print("site/index.html is built; to read it: python -m http.server --directory site --bind 127.0.0.1")

@@ -1,5 +1,23 @@
-// The animation of docs/why.md. It takes the place of the picture equalising.png and reads equalising.json beside it.
-// Without this script, as on a repository's web page, the picture stays.
+// Two things that Markdown cannot say. Without this script, as on a repository's web page, nothing is missing.
+
+// A table that is wider than the screen scrolls, by the keyboard, too.
+(() => {
+  "use strict";
+
+  function reachable() {
+    for (const table of document.querySelectorAll(".md-typeset__scrollwrap")) {
+      if (table.scrollWidth <= table.clientWidth || table.tabIndex === 0) continue;
+      table.tabIndex = 0;
+      table.setAttribute("role", "group");
+      table.setAttribute("aria-label", "Table that scrolls sideways");
+    }
+  }
+
+  addEventListener("load", reachable);
+  addEventListener("resize", reachable);
+})();
+
+// The animation of docs/why.md takes the place of the picture equalising.png and reads equalising.json, which is next to it.
 (() => {
   "use strict";
 
@@ -71,14 +89,15 @@
     below(svg, (LEFT + WIDE - RIGHT) / 2, HIGH - 6, "epoch, counted from 0 (logarithmic)");
     const lines = [];
     for (const name of ["plain", "egd"]) for (const place of [0, 1]) {
-      const line = drawn("polyline", { class: `eq-line eq-${name} ${place ? "eq-test" : "eq-training"}` });
-      const dot = drawn("circle", { r: place ? 4 : 2.5, class: `eq-dot eq-${name}` });
-      svg.append(line, dot);
-      lines.push({ line, dot, values: recording[name].map((each) => each[place]) });
+      const kind = `eq-line eq-${name} ${place ? "eq-test" : "eq-training"}`, values = recording[name].map((each) => each[place]);
+      const points = values.map((value, at) => `${along(at).toFixed(1)},${height(value).toFixed(1)}`);
+      const line = drawn("polyline", { class: kind }), dot = drawn("circle", { r: place ? 4 : 2.5, class: `eq-dot eq-${name}` });
+      svg.append(drawn("polyline", { class: `${kind} eq-whole`, points: points.join(" ") }), line, dot);
+      lines.push({ line, dot, values, points });
     }
     return { svg, show(epoch) {
-      for (const { line, dot, values } of lines) {
-        line.setAttribute("points", values.slice(0, epoch + 1).map((value, at) => `${along(at)},${height(value)}`).join(" "));
+      for (const { line, dot, values, points } of lines) {
+        line.setAttribute("points", points.slice(0, epoch + 1).join(" "));
         dot.setAttribute("cx", along(epoch));
         dot.setAttribute("cy", height(values[epoch]));
       }

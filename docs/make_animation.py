@@ -104,7 +104,9 @@ def draw(recording: Mapping[str, Any]) -> Figure:
     figure = Figure(figsize=(8, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     places = range(len(first["before"]))
-    left.bar(places, [value / first["before"][0] for value in first["before"]], color="#8c8c8c", label="gradient, largest 1")
+    left.bar(
+        places, [value / first["before"][0] for value in first["before"]], color="#8c8c8c", label="gradient, largest 1"
+    )
     left.plot(places, first["after"], "o", color=red, markersize=4, label="after EGD")
     left.set(ylim=(0, 1.05), xticks=[], yticks=[0, 1], xlabel="directions, strongest first", title="singular values")
     for name, colour, title in (("plain", "#666666", "SGD"), ("egd", red, "SGD with EGD")):

@@ -22,7 +22,7 @@
   "use strict";
 
   const SVG = "http://www.w3.org/2000/svg";
-  const WIDE = 360, HIGH = 230, LEFT = 42, RIGHT = 8, TOP = 12, BOTTOM = 34;
+  const WIDE = 360, HIGH = 230, LEFT = 42, RIGHT = 8, TOP = 12, BOTTOM = 42;
   const PAUSE = 420; // milliseconds between the steps of a running animation
 
   function drawn(name, attributes = {}, text = "") {
@@ -39,7 +39,7 @@
     return element;
   }
 
-  const percent = (share) => `${(100 * share).toFixed(1)} %`;
+  const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
   const height = (value) => HIGH - BOTTOM - value * (HIGH - TOP - BOTTOM);
 
   function panel(label, ticks) {
@@ -84,7 +84,7 @@
     const along = (epoch) => LEFT + (scale(epoch) / scale(last)) * (WIDE - LEFT - RIGHT);
     for (const epoch of [0, 1, 10, 100]) {
       svg.append(drawn("line", { x1: along(epoch), x2: along(epoch), y1: height(0), y2: height(0) + 4, class: "eq-tick" }));
-      below(svg, along(epoch), HIGH - 20, String(epoch));
+      below(svg, along(epoch), HIGH - 25, String(epoch));
     }
     below(svg, (LEFT + WIDE - RIGHT) / 2, HIGH - 6, "epoch, counted from 0 (logarithmic)");
     const lines = [];

@@ -237,7 +237,7 @@ def test_the_animation_steps_by_mouse(opened: Open, site: str) -> None:
         press(page, "Reset")
         assert state(page).startswith("Epoch 0. The gradient's")
         training, test = RECORDING["egd"][0]
-        assert f"With EGD: training {training:.1%}, test {test:.1%}".replace("%", " %") in state(page)
+        assert f"With EGD: training {training:.1%}, test {test:.1%}".replace("%", "\u00a0%") in state(page)
 
 
 def test_the_animation_steps_by_keyboard_alone(opened: Open, site: str) -> None:

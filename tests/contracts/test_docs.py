@@ -54,7 +54,9 @@ def test_a_task_of_ones_own_trains(written: Path) -> None:
 @pytest.mark.parametrize(("file", "method"), [("my-method.toml", "egd-momentum"), ("my-experiment.toml", "egd-after")])
 def test_a_method_and_an_experiment_of_ones_own_train(written: Path, file: str, method: str) -> None:
     experiment = catalog.load(str(written / file))
-    assert set(experiment.methods) == {"my-method.toml": {"sgd", "egd-after", "egd-momentum"}}.get(file, {"sgd-lr5", method})
+    assert set(experiment.methods) == {"my-method.toml": {"sgd", "egd-after", "egd-momentum"}}.get(
+        file, {"sgd-lr5", method}
+    )
     stop = Stop.of(experiment, method, epochs=4)
     (progress,) = sweep(experiment, method, [0], Store(written / "runs"), torch.device("cpu"), stop=stop)
     assert progress.last is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import logging
 import os
 import re
@@ -46,6 +48,16 @@ def is_equalised(parameter: Tensor) -> bool:
     values = torch.linalg.svdvals(parameter.grad)
     kept = values[values > 0.5]
     return len(kept) > 0 and bool((kept - 1).abs().max() < 1e-3)
+
+
+@pytest.mark.parametrize("file", ["lightning", "huggingface", "accelerate", "tensorboard"])
+@pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*LeafSpec.*", "ignore:.*litlogger")
+def test_the_examples_of_the_api_page_run(file: str) -> None:
+    """`make test` runs the doctests of all other files; these need a trainer."""
+    module = importlib.import_module(f"egalitarian.integrations.{file}")
+    done = doctest.testmod(module, extraglobs={"torch": torch})
+    assert done.attempted > 2
+    assert done.failed == 0
 
 
 def test_each_recipe_is_executed_here() -> None:

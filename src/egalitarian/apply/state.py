@@ -21,6 +21,14 @@ class State:
 
     Exact EGD keeps only the step count. A call returns a new state and leaves the old one unchanged.
     Replaying a CUDA graph overwrites the tensors that it captured.
+
+    >>> from egalitarian import Momentum, equalize_, matrices
+    >>> model, state = torch.nn.Linear(3, 2, bias=False), State()
+    >>> for _ in range(2):
+    ...     model(torch.ones(4, 3)).sum().backward()
+    ...     state = equalize_(matrices(model), Momentum(), state=state)
+    >>> state.step, list(state.tensors)
+    (2, ['weight'])
     """
 
     step: int = 0

@@ -47,6 +47,11 @@ def attach_prepared(
     Raises:
         TypeError: an argument has the wrong type, or no such name.
         ValueError: the optimizer is not prepared, has EGD already, or gets shards.
+
+    >>> accelerator, model = Accelerator(), nn.Linear(3, 2)
+    >>> model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> attach_prepared(accelerator, optimizer, model).active
+    True
     """
     if not isinstance(accelerator, Accelerator):
         raise TypeError(f"accelerator must be an Accelerator, got {type(accelerator).__name__}; pass Accelerator()")

@@ -52,6 +52,13 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     Raises:
         TypeError: an argument has the wrong type, or no such name.
         ValueError: a setting is out of range, or `until` has no metric.
+
+    >>> from egalitarian import Until
+    >>> from transformers import Trainer, TrainingArguments
+    >>> egd = EGDTrainerCallback(until=Until(0.95), monitor="accuracy")
+    >>> trainer = Trainer(torch.nn.Linear(3, 2), TrainingArguments("out"), callbacks=[egd])
+    >>> egd in trainer.callback_handler.callbacks
+    True
     """
 
     attachment: Attachment | None = None

@@ -61,6 +61,13 @@ class EGDCallback(Callback):
     Raises:
         TypeError: an argument has the wrong type, or no such name.
         ValueError: a setting is out of range, or `until` has no metric.
+
+    >>> import lightning
+    >>> from egalitarian import Until
+    >>> egd = EGDCallback(until=Until(0.95), monitor="val_acc")
+    >>> trainer = lightning.Trainer(max_epochs=10, callbacks=[egd], logger=False, enable_checkpointing=False)
+    >>> egd in trainer.callbacks
+    True
     """
 
     attachments: tuple[Attachment, ...] = ()

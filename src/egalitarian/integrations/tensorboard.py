@@ -33,6 +33,15 @@ class SpectrumWriter:
 
     Raises:
         TypeError: `writer` cannot write scalars and histograms.
+
+    >>> from torch.utils.tensorboard import SummaryWriter
+    >>> from egalitarian import attach
+    >>> model = torch.nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> egd, spectra = attach(optimizer, model, spectrum_every=1), SpectrumWriter(SummaryWriter("spectra"))
+    >>> model(torch.ones(4, 3)).sum().backward()
+    >>> optimizer.step()
+    >>> spectra.write(egd)
     """
 
     def __init__(self, writer: SummaryWriter) -> None:

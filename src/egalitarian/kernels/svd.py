@@ -51,6 +51,10 @@ class Spectrum:
     """The singular values s of one matrix, or of each matrix of a batch. Made by `spectrum`.
 
     `condition`, `stable_rank` and `effective_rank` are computed when they are read.
+
+    >>> found = spectrum(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
+    >>> found.values.tolist(), found.condition.item()
+    ([3.0, 1.0], 3.0)
     """
 
     values: Tensor

@@ -20,7 +20,8 @@ from egalitarian.transforms.base import (
     uses_matrices,
 )
 from egalitarian.transforms.elementwise import GrokfastEMA, GrokfastMA, Identity, Momentum
-from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm, Sketches
+from egalitarian.transforms.matrix import LowRankPolar, Natural, Polar, RowNorm
+from egalitarian.transforms.sketches import Sketches
 
 __all__ = [
     "ElementwiseTransform",

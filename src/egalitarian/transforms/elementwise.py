@@ -19,6 +19,16 @@ class Identity(ElementwiseTransform, captures=True):
 
     Args:
         plan: has no effect here.
+
+    >>> from egalitarian import attach
+    >>> layer = torch.nn.Linear(2, 2, bias=False)
+    >>> layer.weight.grad = torch.tensor([[2.0, 0.0], [0.0, 0.5]])
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    >>> egd = attach(optimizer, layer, Identity())
+    >>> optimizer.step()
+    >>> layer.weight.grad
+    tensor([[2.0000, 0.0000],
+            [0.0000, 0.5000]])
     """
 
     remembers = ()
@@ -46,7 +56,7 @@ class Momentum(ElementwiseTransform, captures=True):
     >>> from egalitarian import Polar, attach
     >>> layer = torch.nn.Linear(3, 2)
     >>> attach(torch.optim.SGD(layer.parameters(), lr=0.1), layer, [Momentum(), Polar()])
-    Attachment(Momentum(), Polar() on SGD, active=True, Plan(1 taken, 1 left))
+    Attachment(Momentum(), Polar() on SGD, active=True, step=0, 75.0 % of the entries taken)
     """
 
     beta: float = 0.95
@@ -78,6 +88,16 @@ class GrokfastEMA(ElementwiseTransform, captures=True):
         alpha: weight of the old mean, in [0, 1).
         lamb: weight of the mean in the result.
         plan: act only on the parameters that this plan takes; None means every parameter.
+
+    >>> from egalitarian import attach
+    >>> layer = torch.nn.Linear(2, 2, bias=False)
+    >>> layer.weight.grad = torch.tensor([[2.0, 0.0], [0.0, 0.5]])
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    >>> egd = attach(optimizer, layer, GrokfastEMA(alpha=0.9, lamb=2.0))
+    >>> optimizer.step()
+    >>> layer.weight.grad
+    tensor([[6.0000, 0.0000],
+            [0.0000, 1.5000]])
     """
 
     alpha: float = 0.98
@@ -111,6 +131,16 @@ class GrokfastMA(ElementwiseTransform, captures=True):
         lamb: weight of the mean in the result.
         warmup: leave gradients unchanged until the window is full, as in Grokfast's own code.
         plan: act only on the parameters that this plan takes; None means every parameter.
+
+    >>> from egalitarian import attach
+    >>> layer = torch.nn.Linear(2, 2, bias=False)
+    >>> layer.weight.grad = torch.tensor([[2.0, 0.0], [0.0, 0.5]])
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    >>> egd = attach(optimizer, layer, GrokfastMA(window=1, lamb=4.0))
+    >>> optimizer.step()
+    >>> layer.weight.grad
+    tensor([[10.0000,  0.0000],
+            [ 0.0000,  2.5000]])
     """
 
     window: int = 100

@@ -8,7 +8,7 @@ from torch import Tensor
 import egalitarian as eg
 from egalitarian.kernels import gaussian
 from egalitarian.transforms import Site
-from egalitarian.transforms.matrix import Sketches, SketchKey, sketch_seed
+from egalitarian.transforms.sketches import Sketches, SketchKey, sketch_seed
 
 CPU = torch.device("cpu")
 

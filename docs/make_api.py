@@ -215,7 +215,7 @@ def _text(words: str | None) -> Iterator[str]:
         elif listed and (found := re.match(r"    (\w[\w, ]*): (.*)", line)):
             yield f"- `{found[1]}`: {found[2]}"
         elif listed and line.startswith("    "):
-            yield line[6:] if line.startswith("        ") else line.strip()
+            yield line[4:] if line.startswith("        ") else line.strip()
         else:
             listed = listed and not line
             yield line

@@ -4,6 +4,7 @@ build/pages is laid out as the repository is. So a link leads to the same file t
 web page, and nothing is rewritten but this:
 
 - a heading that repeats gets the anchor which a repository's web page gives it;
+- a link whose text is a file's name, as in [api.md](api.md), gets the title of that page;
 - a page outside the navigation is left out of the search;
 - a folder that a page links gets a page that lists its files.
 
@@ -25,6 +26,7 @@ PAGES = ROOT / "build" / "pages"
 """What zensical reads: `docs_dir` in mkdocs.yml."""
 FENCE = re.compile(r"^[ \t]*(`{3,}).*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>#]+)[^)]*\)|\b(?:href|src)=\"([^\"#]+)")
+NAMED = re.compile(r"(?<!`)\[([\w-]+\.md)\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 HEADING = re.compile(r"^(#{1,6} +)(.*)$", re.MULTILINE)
 
 
@@ -76,6 +78,23 @@ def with_anchors(text: str) -> str:
     return HEADING.sub(anchored, text)
 
 
+def titles() -> dict[Path, str]:
+    """What mkdocs.yml calls the pages."""
+    return {
+        ROOT / name: title for title, name in re.findall(r"^ *- (.+): ([\w./-]+\.md)$", CONFIG.read_text(), re.MULTILINE)
+    }
+
+
+def with_titles(text: str, page: Path) -> str:
+    names = titles()
+
+    def titled(link: re.Match[str]) -> str:
+        target = (page.parent / link[2]).resolve()
+        return f"[{names[target]}]({link[2]}{link[3] or ''})" if target in names and target.name == link[1] else link[0]
+
+    return NAMED.sub(titled, text)
+
+
 def listing(folder: Path) -> str:
     names = sorted(file.name for file in folder.iterdir())
     return "\n".join([f"# {folder.relative_to(ROOT).as_posix()}", "", *(f"- [{name}]({name})" for name in names), ""])
@@ -96,7 +115,8 @@ def gather() -> None:
             continue  # the page of that folder has this name on the site
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
-            copy.write_text(searched(with_anchors(source.read_text(encoding="utf-8")), source in shown), encoding="utf-8")
+            text = with_titles(with_anchors(source.read_text(encoding="utf-8")), source)
+            copy.write_text(searched(text, source in shown), encoding="utf-8")
         else:
             shutil.copyfile(source, copy)
 

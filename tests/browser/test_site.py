@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -127,7 +128,7 @@ def test_headings_are_in_order_and_pages_name_their_language(read: dict[str, Rea
         assert read[name].language == "en", name
         levels = read[name].headings
         assert levels.count(1) == 1, name
-        assert all(below - above <= 1 for above, below in zip(levels, levels[1:], strict=False)), (name, levels)
+        assert all(below - above <= 1 for above, below in pairwise(levels)), (name, levels)
 
 
 @pytest.mark.parametrize("broken", ["[a](b.md)", "[a](#nowhere)", "[a](index.md#nowhere)"])

@@ -70,7 +70,7 @@ def few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_pictures")
 @pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
 def test_the_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in one namespace, in an empty folder. tests/contracts/test_readme.py runs the README's quick start and plan."""
+    """In order, in one namespace, in an empty folder. The README's quick start and plan have tests of their own."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     names, text = namespace(), page.read_text(encoding="utf-8")

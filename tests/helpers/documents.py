@@ -117,7 +117,7 @@ def python_blocks(text: str) -> list[Block]:
 
 
 def program(text: str) -> list[Block]:
-    """What runs as a page's one program, sessions of an interpreter included: all but what another test executes, by name."""
+    """What runs as a page's one program, with sessions of an interpreter: all but what another test executes, by name."""
     return [block for block in blocks(text) if block.language in ("python", "py", "pycon") and ": " not in block.marked]
 
 

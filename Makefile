@@ -92,4 +92,4 @@ examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) $(HOSTS) $(BROWSER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours
+	rm -rf $(VENV) $(HOSTS) $(BROWSER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis site build/pages  # never runs/: they took hours

@@ -5,6 +5,7 @@ web page, and nothing is rewritten but this:
 
 - a heading that repeats gets the anchor which a repository's web page gives it;
 - a link whose text is a file's name, as in [api.md](api.md), gets the title of that page;
+- a report index.html next to a README.md becomes report.html, since README.md is that folder's index.html on the site;
 - a page outside the navigation is left out of the search;
 - a folder that a page links gets a page that lists its files.
 
@@ -27,6 +28,7 @@ PAGES = ROOT / "build" / "pages"
 FENCE = re.compile(r"^[ \t]*(`{3,}).*?^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>#]+)[^)]*\)|\b(?:href|src)=\"([^\"#]+)")
 NAMED = re.compile(r"(?<!`)\[([\w-]+\.md)\]\(([\w./-]+\.md)(#[\w-]+)?\)")
+REPORT = re.compile(r"\]\(([\w./-]*)\bindex\.html")
 HEADING = re.compile(r"^(#{1,6} +)(.*)$", re.MULTILINE)
 
 
@@ -95,6 +97,19 @@ def with_titles(text: str, page: Path) -> str:
     return NAMED.sub(titled, text)
 
 
+def is_report(file: Path) -> bool:
+    return file.name == "index.html" and file.with_name("README.md").exists()
+
+
+def with_reports(text: str, page: Path) -> str:
+    """Links to a report lead to its name on the site."""
+
+    def led(link: re.Match[str]) -> str:
+        return f"]({link[1]}report.html" if is_report((page.parent / f"{link[1]}index.html").resolve()) else link[0]
+
+    return REPORT.sub(led, text)
+
+
 def listing(folder: Path) -> str:
     names = sorted(file.name for file in folder.iterdir())
     return "\n".join([f"# {folder.relative_to(ROOT).as_posix()}", "", *(f"- [{name}]({name})" for name in names), ""])
@@ -106,16 +121,15 @@ def gather() -> None:
     shown = navigation()
     for source in sorted({*reached(shown), *(ROOT / "docs" / "assets").iterdir()}):
         copy = PAGES / source.relative_to(ROOT)
+        copy = copy.with_name("report.html") if is_report(source) else copy
         if source.is_dir():
             copy.mkdir(parents=True, exist_ok=True)
             if not (source / "README.md").exists():
                 (copy / "index.md").write_text(searched(listing(source), False), encoding="utf-8")
             continue
-        if source.name == "index.html" and source.with_name("README.md") in shown:
-            continue  # the page of that folder has this name on the site
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
-            text = with_titles(with_anchors(source.read_text(encoding="utf-8")), source)
+            text = with_reports(with_titles(with_anchors(source.read_text(encoding="utf-8")), source), source)
             copy.write_text(searched(text, source in shown), encoding="utf-8")
         else:
             shutil.copyfile(source, copy)

@@ -1,4 +1,23 @@
-// Two things that Markdown cannot say. Without this script, as on a repository's web page, nothing is missing.
+// Three things that Markdown cannot say. Without this script, as on a repository's web page, nothing is missing.
+
+// On a narrow screen the theme's buttons are labels, which the keyboard does not reach.
+(() => {
+  "use strict";
+
+  const NAMES = { __drawer: "Navigation", __search: "Search", __toc: "On this page" };
+
+  for (const label of document.querySelectorAll("label.md-header__button, label.md-sidebar-button, label.md-nav__link[for]")) {
+    label.tabIndex = 0;
+    label.setAttribute("role", "button");
+    const name = label.title || NAMES[label.htmlFor];
+    if (name) label.setAttribute("aria-label", name);
+    label.addEventListener("keydown", (event) => {
+      if (event.key !== " ") return; // the theme itself takes Enter
+      event.preventDefault();
+      label.click();
+    });
+  }
+})();
 
 // A table that is wider than the screen scrolls, by the keyboard, too.
 (() => {

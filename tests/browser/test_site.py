@@ -37,12 +37,11 @@ def maker() -> ModuleType:
 
 
 def address_of(page: Path) -> str:
-    """Where a page of the repository is on the site."""
-    name = page.relative_to(ROOT).as_posix()
-    return re.sub(r"(README)?\.md$", lambda found: "index.html" if found[1] else ".html", name)
+    """Where a page is on the site: its path within the repository."""
+    return re.sub(r"(README)?\.md$", lambda found: "index.html" if found[1] else ".html", page.as_posix())
 
 
-PAGES = [address_of(page) for page in maker().navigation()]
+PAGES = [address_of(page.relative_to(ROOT)) for page in maker().navigation()]
 MAIN = ["index.html", "docs/start.html", "docs/why.html", "docs/settings.html", "docs/recipes.html", "docs/api.html"]
 """Those whose screenshots are kept in each size and scheme."""
 
@@ -90,8 +89,9 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def read(site: str) -> dict[str, Read]:
-    own = [file for file in SITE.rglob("*.html") if file.name != "404.html" and "src" not in file.parts]
-    return {file.relative_to(SITE).as_posix(): Read(file) for file in own}
+    """Every page that was Markdown. A report in HTML has tests of its own."""
+    names = [address_of(page.relative_to(maker().PAGES)) for page in maker().PAGES.rglob("*.md")]
+    return {name: Read(SITE / name) for name in names}
 
 
 def test_each_page_of_the_navigation_is_there(read: dict[str, Read]) -> None:
@@ -154,7 +154,6 @@ LOOKS = {"light": "default", "dark": "slate"}
 
 def check(shown: Any, name: str) -> None:
     """In whatever size and scheme the page is at the moment."""
-    shown.page.wait_for_load_state("networkidle")
     assert not shown.scrolls_sideways(), name
     assert shown.violations() == []
 
@@ -180,14 +179,40 @@ def test_pages_outside_the_navigation_fit_a_narrow_screen(opened: Open, site: st
 @pytest.mark.parametrize("size", ["wide", "narrow"])
 def test_search_finds_momentum(opened: Open, site: str, size: str) -> None:
     with opened(site, size=size) as shown:
-        shown.page.keyboard.press("/")
-        shown.page.keyboard.type("momentum")
+        box = shown.page.get_by_role("combobox", name="Search")
+        for _ in range(40):  # until the script of the search has come
+            shown.page.keyboard.press("/")
+            shown.page.wait_for_timeout(250)
+            if box.is_visible():
+                break
+        box.fill("momentum")
         found = shown.page.locator("a[href*='api.html'][href*='momentum']").first
         found.wait_for()
         if os.environ.get("EGALITARIAN_SCREENSHOTS"):
             shown.page.screenshot(path=str(Path(os.environ["EGALITARIAN_SCREENSHOTS"]) / f"search-{size}.png"))
         found.click()
         shown.page.wait_for_url("**/docs/api.html*")
+
+
+def tab_to(page: Any, what: str) -> None:
+    """By the keyboard alone: to the element of which a script says so; its focus can be seen."""
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"(each => {what})(document.activeElement)"):
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+            return
+    pytest.fail(f"Tab never reaches {what}")
+
+
+def test_the_keyboard_opens_the_navigation_of_a_narrow_screen(opened: Open, site: str) -> None:
+    with opened(site + "docs/start.html", size="narrow") as shown:
+        tab_to(shown.page, "each.getAttribute('aria-label') === 'Navigation'")
+        for key, is_open in (("Enter", True), ("Space", False), ("Enter", True)):
+            shown.page.keyboard.press(key)
+            assert shown.page.is_checked("#__drawer") == is_open
+        tab_to(shown.page, "each.href && each.href.endsWith('why.html')")
+        shown.page.keyboard.press("Enter")
+        shown.page.wait_for_url("**/docs/why.html")
 
 
 def test_code_has_a_copy_button(opened: Open, site: str) -> None:
@@ -245,14 +270,7 @@ def test_the_animation_steps_by_keyboard_alone(opened: Open, site: str) -> None:
     with opened(site + WHY) as shown:
         page = shown.page
         page.wait_for_selector(".eq")
-        for _ in range(200):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent") == "Play":
-                break
-        else:
-            pytest.fail("Tab never reaches the animation")
-        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline != "none"
+        tab_to(page, "each.textContent === 'Play'")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
         assert state(page).startswith("Epoch 1.")

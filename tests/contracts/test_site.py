@@ -52,6 +52,12 @@ def test_anchors_are_those_of_a_repository_s_page() -> None:
     assert SITE.with_anchors(text) == "# One `x`\n\n## egd\n\n```\n## EGD\n```\n\n## EGD { #egd-1 }\n\n### EGD { #egd-2 }\n"
 
 
+def test_a_report_next_to_a_readme_has_another_name_on_the_site() -> None:
+    page = ROOT / "results" / "README.md"
+    assert SITE.with_reports("[a](index.html), [b](toy/index.html)", page) == "[a](report.html), [b](toy/index.html)"
+    assert SITE.with_reports("[a](../results/index.html#x)", DOCS / "api.md") == "[a](../results/report.html#x)"
+
+
 def test_a_link_whose_text_is_a_file_s_name_has_the_page_s_title() -> None:
     text = "in [settings.md](settings.md#how-to-search), [ours](settings.md) and `[settings.md](settings.md)`"
     titled = SITE.with_titles(text, DOCS / "api.md")

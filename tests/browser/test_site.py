@@ -42,7 +42,7 @@ def address_of(page: Path) -> str:
 
 
 PAGES = [address_of(page.relative_to(ROOT)) for page in maker().navigation()]
-MAIN = ["index.html", "docs/start.html", "docs/why.html", "docs/settings.html", "docs/recipes.html", "docs/api.html"]
+MAIN = ["index.html", "docs/start.html", "docs/why.html", "docs/settings.html", "docs/recipes.html"]
 """Those whose screenshots are kept in each size and scheme."""
 
 

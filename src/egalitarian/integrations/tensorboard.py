@@ -37,11 +37,12 @@ class SpectrumWriter:
     >>> from torch.utils.tensorboard import SummaryWriter
     >>> from egalitarian import attach
     >>> model = torch.nn.Linear(3, 2)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> egd, spectra = attach(optimizer, model, spectrum_every=1), SpectrumWriter(SummaryWriter("spectra"))
+    >>> optimizer, writer = torch.optim.SGD(model.parameters(), lr=0.1), SummaryWriter("spectra")
+    >>> egd, spectra = attach(optimizer, model, spectrum_every=1), SpectrumWriter(writer)
     >>> model(torch.ones(4, 3)).sum().backward()
     >>> optimizer.step()
     >>> spectra.write(egd)
+    >>> writer.close()
     """
 
     def __init__(self, writer: SummaryWriter) -> None:

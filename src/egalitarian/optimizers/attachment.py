@@ -35,7 +35,6 @@ from egalitarian.optimizers.host import (
     warn_of_replaced,
 )
 from egalitarian.optimizers.members import Members
-from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Plan, annotate
 from egalitarian.transforms import Polar, Transform, as_chain
@@ -153,10 +152,11 @@ class Attachment:
         self._engine = Engine(chain, plan.stack, names, self._members.describe, self._members.check, capture)
         self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
-        self._autocast = Autocast(plan.modules, chain)  # after all that may raise
-        host, held = type(optimizer).__name__, self._engine.entries(optimizer.param_groups)
-        self._closures = Closures(host, next((entry.parameter for entry in held if entry.taken), None))
-        self._unseen = UnseenUpdates(host, held)
+        held = self._engine.entries(optimizer.param_groups)
+        self._autocast = Autocast(plan.modules, chain)  # after all that may raise: an error leaves no hook
+        sample = next((entry.parameter for entry in held if entry.taken), None)
+        self._closures = Closures(type(optimizer).__name__, sample)
+        self._unseen = UnseenUpdates(optimizer, held)
         self._carrier = Carrier(optimizer, save_with_optimizer, self.state_dict, self._checked, self._restore)
         self._stepping = stepping(optimizer)
         self._handles = [
@@ -325,13 +325,8 @@ class Attachment:
         return checked(state_dict, self._chain, self._plan, self._memories, self._switch)
 
     def _restore(self, loaded: Loaded) -> None:
-        self._state, setting, self._saved_tiers, stays_off = loaded
+        self._state, setting, self._saved_tiers = loaded
         self._switch.restore(setting)
-        if stays_off:
-            warn_user(
-                "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
-                "attach with the same until=, or call on() to use EGD again"
-            )
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)

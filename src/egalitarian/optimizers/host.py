@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
@@ -92,24 +92,22 @@ def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
         )
 
 
-def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> None:
-    """Warns of a group's setting that the optimizer has not, if it is spelt nearly as one that it has. torch keeps any."""
+def misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> Iterator[str]:
+    """Warnings of a group's setting that the optimizer has not, but is spelt nearly as one that it has. torch keeps any."""
     read = {"params", "param_names", *host.defaults, *known}
     for name in dict.fromkeys(name for group in groups for name in group if name not in read):
         if meant := difflib.get_close_matches(name, read, n=1, cutoff=_ALIKE):
-            warn_user(f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?")
+            yield f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?"
 
 
-def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> None:
-    """Warns of a group's settings that EGD reads and `attach` does not."""
+def ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> Iterator[str]:
+    """Warnings of a group's settings that EGD reads and `attach` does not."""
     for group in groups:
-        ignored = []
         if group.get("equalize", True) is False:
-            ignored.append("equalize=False, which attach does not read; leave its matrices out with matrices(exclude=...)")
+            way_out = "leave its matrices out with matrices(exclude=...)"
+            yield f"a param group has equalize=False, which attach does not read; {way_out}"
         if (decay := group.get("decay_before", 0.0)) not in (0.0, decay_before):
-            ignored.append(f"decay_before={decay}, which attach does not read; pass decay_before= to attach")
-        for setting in ignored:
-            warn_user(f"a param group has {setting}")
+            yield f"a param group has decay_before={decay}, which attach does not read; pass decay_before= to attach"
 
 
 _DOUBTED: WeakSet[Plan] = WeakSet()

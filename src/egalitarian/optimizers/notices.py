@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 
-_INSIDE = {"egalitarian", "torch"}
+_INSIDE = {"egalitarian", "torch", *sys.stdlib_module_names}
 
 
 def warn_user(message: str) -> None:
-    """Warns at the innermost line that is neither ours nor torch's.
+    """Warns at the innermost line that is neither ours nor torch's nor Python's, as that of `copy.deepcopy` would be.
 
     Python shows it each time, and not once per line: several attachments may make their steps in the same one. The callers
     see to it that each says a thing once.

@@ -384,3 +384,11 @@ def test_where_warnings_are_errors_the_one_about_a_missing_rule_changes_nothing(
         fresh.load_state_dict(egd.state_dict()) if door == "attachment" else other.load_state_dict(optimizer.state_dict())
     assert (fresh.active, fresh.state_dict()["step"]) == (True, 0)
     assert not other.state
+
+
+def test_a_removed_attachment_loads_nothing() -> None:
+    model = network()
+    with eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model) as egd:
+        saved = egd.state_dict()
+    with pytest.raises(RuntimeError, match=r"needs an attached EGD, got one that was removed; attach again"):
+        egd.load_state_dict(saved)

@@ -317,7 +317,12 @@ class Attachment:
 
         Raises:
             ValueError: the state is from another transform, or from other parameters.
+            RuntimeError: EGD was removed from the optimizer.
         """
+        if self._removed:
+            raise RuntimeError(
+                "load_state_dict() needs an attached EGD, got one that was removed; attach again, and load into that"
+            )
         self._restore(self._checked(state_dict))
         self._decided = True
 

@@ -219,6 +219,15 @@ def test_an_optimizer_that_updates_during_backward_is_refused() -> None:
         eg.attach(Lomo(model.parameters(), lr=0.1), model)
 
 
+def test_a_copy_without_egd_warns_at_the_line_that_copies() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    eg.attach(optimizer, model)
+    with pytest.warns(UserWarning, match="a copy or pickle of this optimizer does not include the EGD") as caught:
+        copy.deepcopy(optimizer)
+    assert caught[0].filename == __file__
+
+
 def test_the_doubts_of_a_plan_are_said_once() -> None:
     model = network()
     plan = dataclasses.replace(eg.matrices(model), doubts=("'4.weight' may be the head; pass head=...", "a second"))

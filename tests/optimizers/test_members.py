@@ -64,3 +64,18 @@ def test_a_frozen_matrix_of_the_plan_may_join_later() -> None:
     egd.remove()
     with pytest.raises(ValueError, match=r"must hold the plan's matrices, got one without '0\.weight'"):
         eg.attach(torch.optim.SGD(model[2].parameters(), lr=1.0), plan)
+
+
+def test_a_plan_of_frozen_matrices_alone_waits_for_them_and_says_so() -> None:
+    """As for a backbone that is frozen at first, with an output head alone above it."""
+    model = network()
+    model[:4].requires_grad_(False)
+    optimizer = torch.optim.SGD(model[4].parameters(), lr=1.0)
+    with pytest.warns(UserWarning, match=r"'0\.weight', '2\.weight' frozen and not in the optimizer, so EGD does nothing"):
+        eg.attach(optimizer, eg.matrices(model, include=["0.weight", "2.weight"]))
+    train(model, optimizer, 1)
+    model[:4].requires_grad_(True)
+    optimizer.add_param_group({"params": list(model[:4].parameters())})
+    before = parameters(model)
+    train(model, optimizer, 1)
+    assert_equalised(hidden_updates(model, before))

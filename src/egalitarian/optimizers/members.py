@@ -33,7 +33,8 @@ class Members:
         refuse_differentiable(groups)
         warn_of_misspelt(self._optimizer, groups)
         warn_of_ignored(groups, self._decay_before)
-        if self._plan.targets and not any(entry.taken for entry in entries):
+        trained = any(entry.parameter.requires_grad for entry in self._plan.taken)
+        if trained and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
                 "matrices: use DDP or ZeRO stage 0"

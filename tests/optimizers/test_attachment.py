@@ -384,7 +384,7 @@ def test_the_repr_says_whether_egd_is_on_its_steps_and_its_share() -> None:
     egd.off()
     assert repr(egd) == f"Attachment(Polar(precision='auto') on SGD, active=False, {tail}"
     egd.remove()
-    assert repr(egd) == f"Attachment(Polar(precision='auto') removed from SGD, active=False, {tail}"
+    assert repr(egd) == f"Attachment(Polar(precision='auto') removed from SGD, was active=False, {tail}"
 
 
 def test_the_repr_of_a_stack_counts_the_elements_that_are_on() -> None:

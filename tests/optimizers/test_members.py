@@ -90,3 +90,18 @@ def test_where_warnings_are_errors_an_optimizer_that_is_not_attached_to_has_no_h
     assert not optimizer._optimizer_step_pre_hooks
     del optimizer.param_groups[0]["weight_decy"]
     eg.attach(optimizer, model)
+
+
+def test_a_plan_of_frozen_matrices_alone_waits_for_them_and_says_so() -> None:
+    """As for a backbone that is frozen at first, with an output head alone above it."""
+    model = network()
+    model[:4].requires_grad_(False)
+    optimizer = torch.optim.SGD(model[4].parameters(), lr=1.0)
+    with pytest.warns(UserWarning, match=r"'0\.weight', '2\.weight' frozen and not in the optimizer, so EGD does nothing"):
+        eg.attach(optimizer, eg.matrices(model, include=["0.weight", "2.weight"]))
+    train(model, optimizer, 1)
+    model[:4].requires_grad_(True)
+    optimizer.add_param_group({"params": list(model[:4].parameters())})
+    before = parameters(model)
+    train(model, optimizer, 1)
+    assert_equalised(hidden_updates(model, before))

@@ -267,11 +267,11 @@ class Attachment:
         raise TypeError("an attachment cannot be copied or pickled; save state_dict(), attach again and load it")
 
     def __repr__(self) -> str:
-        where = f"{'removed from' if self._removed else 'on'} {type(self.optimizer).__name__}"
-        active = self.active
+        name, active = type(self.optimizer).__name__, self._switch.active
+        where = f"removed from {name}, was" if self._removed else f"on {name},"
         on = f"{int(active.sum())} of {len(active)}" if isinstance(active, Tensor) else active
         return (
-            f"Attachment({', '.join(map(repr, self._chain))} {where}, active={on}, step={self._state.step}, "
+            f"Attachment({', '.join(map(repr, self._chain))} {where} active={on}, step={self._state.step}, "
             f"{share_text(self._plan.entries)} taken)"
         )
 

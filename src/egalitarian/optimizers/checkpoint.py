@@ -129,12 +129,17 @@ class Carrier:
 
     def warn_of_lost_state(self) -> None:
         """Warns before EGD's first step if it is not the optimizer's first."""
-        if self._lacking or any(map(_counts, _evidence(self._optimizer))):
+        if self._lacking or has_stepped(self._optimizer):
             warn_user(
                 f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
                 f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
                 f"state_dict. If EGD is meant to start here, call on()"
             )
+
+
+def has_stepped(optimizer: Optimizer) -> bool:
+    """Whether its state shows an earlier step. That of SGD without momentum shows none."""
+    return any(map(_counts, _evidence(optimizer)))
 
 
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:

@@ -164,11 +164,17 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     absent = [entry for entry in plan.taken if entry.parameter not in held]
     needed = [entry for entry in absent if entry.parameter.requires_grad]  # a frozen one joins once it is trained
-    if (needed and plan is model_or_plan) or (absent and len(absent) == len(plan.taken)):
+    lacks_all = bool(absent) and len(absent) == len(plan.taken)
+    if needed and (lacks_all or plan is model_or_plan):
         raise ValueError(
-            f"optimizer must hold the plan's matrices, got one without {(needed or absent)[0].name!r}; build it from the "
+            f"optimizer must hold the plan's matrices, got one without {needed[0].name!r}; build it from the "
             f"same model, after wrapping or moving that. With several optimizers, attach to the one that holds the matrix, "
             f"or plan fewer with matrices(model, include=...)"
+        )
+    if lacks_all:
+        warn_user(
+            f"{shown([entry.name for entry in absent])} frozen and not in the optimizer, so EGD does nothing until the "
+            f"optimizer gets what is unfrozen; if it never does, plan other layers"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)

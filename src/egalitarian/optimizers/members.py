@@ -36,7 +36,8 @@ class Members:
             if text not in self._said:  # a load makes new groups of the same settings
                 self._said.add(text)
                 warn_user(text)
-        if self._plan.targets and not any(entry.taken for entry in entries):
+        trained = any(entry.parameter.requires_grad for entry in self._plan.taken)
+        if trained and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
                 "matrices: use DDP or ZeRO stage 0"

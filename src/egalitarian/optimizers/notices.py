@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 
-_INSIDE = {"egalitarian", "torch", *sys.stdlib_module_names}
+_TRAINERS = {"lightning", "pytorch_lightning", "transformers", "accelerate"}
+_INSIDE = {"egalitarian", "torch", *sys.stdlib_module_names, *_TRAINERS}
 
 
 def warn_user(message: str) -> None:
-    """Warns at the innermost line that is neither ours nor torch's nor Python's, as that of `copy.deepcopy` would be.
+    """Warns at the innermost line that is neither ours nor torch's, Python's or a trainer's.
 
     Python shows it each time, and not once per line: several attachments may make their steps in the same one. The callers
     see to it that each says a thing once.

@@ -222,6 +222,23 @@ def test_an_evaluation_switches_egd_off(tmp_path: Path, monitor: str, second: fl
     assert f"was active={on}" in repr(egd.attachment)
 
 
+def test_one_metric_decides_for_all_elements_of_a_stack(tmp_path: Path) -> None:
+    class Experts(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.Parameter(torch.ones(3, 8, 8))
+
+        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return super().forward(torch.einsum("bi,kij->bj", x, self.experts), labels)
+
+    egd = EGDTrainerCallback(
+        lambda model: eg.matrices(model, include="experts", stack="experts"), until=eg.Until(0.95), monitor="accuracy"
+    )
+    trainer(tmp_path, egd, model=Experts(), compute_metrics=Metrics(0.96, 0.1), eval_strategy="epoch").train()
+    assert egd.attachment is not None
+    assert egd.attachment.state_dict()["active"] == [False] * 3
+
+
 def test_the_log_says_when_egd_is_switched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
     trainer(

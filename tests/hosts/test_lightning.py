@@ -234,6 +234,23 @@ def test_a_validation_metric_switches_egd_off_and_says_so(
     assert f"was active={active}" in repr(egd.attachments)
 
 
+def test_one_metric_decides_for_all_elements_of_a_stack() -> None:
+    class Experts(Classifier):
+        def __init__(self) -> None:
+            super().__init__(lambda epoch: 0.96)
+            self.experts = nn.Parameter(torch.ones(3, 8, 8))
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return super().training_step([torch.einsum("bi,kij->bj", batch[0], self.experts), batch[1]], index)
+
+    def plan(module: Any) -> eg.Plan:
+        return eg.matrices(module, include="experts", stack="experts")
+
+    egd = EGDCallback(plan, until=eg.Until(0.95), monitor="val_acc")
+    trainer(egd, epochs=1).fit(Experts(), loader(), loader())
+    assert egd.attachments[0].state_dict()["active"] == [False] * 3
+
+
 def test_the_sanity_check_is_no_observation() -> None:
     egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
     fit = trainer(egd, epochs=1, limit_val_batches=1)

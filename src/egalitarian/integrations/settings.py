@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypedDict
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from egalitarian.optimizers import Attachment, Until, attach, warn_user
 from egalitarian.select import Plan, matrices
@@ -124,10 +124,14 @@ def missing_metric(monitor: str, logged: Sequence[str], way_out: str) -> ValueEr
 
 
 def observe(egd: Attachment, monitor: str, metric: Any, say: Callable[[str], None]) -> None:
-    """Passes a metric on, and says so if that has switched EGD off or on."""
-    before, now = egd.active, egd.observe(metric)
-    if isinstance(now, bool) and now is not before:
-        say(f"EGD switched {'on' if now else 'off'} by {monitor} = {float(metric):g}")
+    """Passes a metric on, the same to all elements of a stack, and says so if that has switched EGD off or on."""
+    stack, before = egd.plan.stack, torch.as_tensor(egd.active)
+    if stack is None:
+        now = torch.as_tensor(egd.observe(metric))
+    else:
+        now = torch.as_tensor(egd.observe(metric.expand(stack) if isinstance(metric, Tensor) else [metric] * stack))
+    if not torch.equal(before, now):
+        say(f"EGD switched {'on' if bool(now.any()) else 'off'} by {monitor} = {float(metric):g}")
 
 
 def warn_of_copy(owner: str) -> None:

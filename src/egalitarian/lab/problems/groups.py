@@ -60,7 +60,7 @@ class Group:
         if self.operation in ("+", "-"):
             return torch.arange(self.modulus)
         powers = (torch.tensor([pow(g, t, self.modulus) for t in range(self.size)]) for g in range(2, self.modulus))
-        return next(found for found in powers if len(found.unique()) == self.size)
+        return next(found for found in powers if len(set(found.tolist())) == self.size)
 
     @cached_property
     def logarithms(self) -> Tensor:

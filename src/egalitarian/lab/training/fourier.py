@@ -36,9 +36,10 @@ def fourier_power(weight: Tensor, group: Group) -> Tensor:
             f"weight must be (..., out, columns) with a multiple of {group.modulus} columns, got {tuple(weight.shape)}; "
             f"pass the columns that read the numbers, without others"
         )
-    values = weight.detach().double().unflatten(-1, (-1, group.modulus))[..., group.elements.to(weight.device)]
+    blocks = weight.double().reshape(*weight.shape[:-1], -1, group.modulus)
+    values = blocks[..., group.elements.to(weight.device)]
     values = values / values.abs().amax((-3, -2, -1), keepdim=True)  # so that no square overflows
-    everything = torch.fft.rfft(values).abs().square().sum((-3, -2))
+    everything: Tensor = torch.fft.rfft(values).abs().square().sum((-3, -2))
     power = everything[..., 1:]
     if group.size % 2 == 0:
         power[..., -1] /= 2  # all others stand for frequency k and size - k
@@ -77,7 +78,8 @@ def restricted_logits(logits: Tensor, group: Group, key: Tensor) -> Tensor:
     waves = _waves(logits, group)
     kept = torch.zeros(waves.shape[:2], dtype=torch.bool, device=logits.device).scatter_(1, key, True)
     kept[:, 0] = True
-    return torch.fft.irfft(torch.where(kept[..., None], waves, 0), n=group.size, dim=1)
+    restricted: Tensor = torch.fft.irfft(torch.where(kept[..., None], waves, 0), n=group.size, dim=1)
+    return restricted
 
 
 @torch.no_grad()
@@ -136,4 +138,5 @@ def _waves(logits: Tensor, group: Group) -> Tensor:
             f"pass a row for each pair of the group"
         )
     first, second = torch.arange(size, device=logits.device), group.partners.to(logits.device)
-    return torch.fft.rfft(logits.double()[:, first, second].mean(2), dim=1)
+    waves: Tensor = torch.fft.rfft(logits.double()[:, first, second].mean(2), dim=1)
+    return waves

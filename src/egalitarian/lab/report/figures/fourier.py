@@ -57,11 +57,14 @@ def draw_fourier(gathered: Gathered, experiments: Sequence[Experiment], methods:
     for part, experiment in zip(parts, experiments, strict=True):
         part.suptitle(literal(experiment.title), x=0.01, ha="left", fontsize=9)
         axes = part.subplots(2, len(chosen) + 1, squeeze=False)
-        _draw_powers(part, list(axes[0, :-1]), gathered, experiment, {method: looks[method] for method in chosen})
+        seeds = _seeds(gathered, experiment, chosen)
+        _draw_powers(part, list(axes[0, :-1]), gathered, experiment, {method: looks[method] for method in chosen}, seeds)
         for axis, method in zip(axes[1, :-1], chosen, strict=True):
             if axis is not axes[1, 0]:
                 axis.sharey(axes[1, 0])
             _draw_losses(axis, gathered, experiment, method, looks[method])
+            if method in seeds:
+                _draw_passing(axis, gathered, experiment, method, seeds[method])
         axes[1, 0].set(ylabel="loss")
         for axis, (measure, label) in zip(axes[:, -1], SHARED.items(), strict=True):
             _draw_shared(axis, gathered, experiment, measure, {method: looks[method] for method in chosen})
@@ -77,11 +80,15 @@ def draw_fourier(gathered: Gathered, experiments: Sequence[Experiment], methods:
 
 
 def _draw_powers(
-    figure: SubFigure, axes: Sequence[Axes], gathered: Gathered, experiment: Experiment, looks: Mapping[str, Look]
+    figure: SubFigure,
+    axes: Sequence[Axes],
+    gathered: Gathered,
+    experiment: Experiment,
+    looks: Mapping[str, Look],
+    seeds: Mapping[str, int],
 ) -> None:
     """Power by frequency and epoch, with one scale of colours for all methods."""
-    seed = common_seed(gathered, experiment.name, gathered.methods_run(experiment.name, list(looks)))
-    found = {method: powers(gathered, experiment.name, method, seed) for method in looks}
+    found = {method: powers(gathered, experiment.name, method, seeds.get(method)) for method in looks}
     shares = [share for _, rows in found.values() for share in (rows.max(initial=0.0), 1 / max(1, rows.shape[1]))]
     equal = min((1 / rows.shape[1] for _, rows in found.values() if rows.size), default=1.0)
     low, high = WEAKEST * equal, max([2 * equal, *shares])
@@ -95,14 +102,23 @@ def _draw_powers(
             continue
         axis.pcolormesh(*_edges(epochs, rows.shape[1]), rows.T, norm=norm, cmap=COLOURS, rasterized=True)
         axis.set_facecolor("0.9")
-        _draw_passing(axis, gathered, experiment, method, seed, color="white")
-    axes[0].set_ylabel(f"frequency (seed {seed})" if seed is not None else "frequency")
+        _draw_passing(axis, gathered, experiment, method, seeds[method], color="white")
+    shown = ", ".join(str(seed) for seed in sorted(set(seeds.values())))
+    axes[0].set_ylabel(f"frequency (seed {shown})" if shown else "frequency")
     if any(rows.size for _, rows in found.values()):
         bar = figure.colorbar(ScalarMappable(norm, COLOURS), ax=list(axes), pad=0.02, aspect=30, extend="min")
         ticks = [share for share in TICKS if low <= share <= high]
         bar.set_ticks(ticks, labels=[f"{100 * share:g} %" for share in ticks], minor=False)
         bar.ax.minorticks_off()
         bar.set_label("share of the power")
+
+
+def _seeds(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> dict[str, int]:
+    """One seed of each method that was run: the smallest that all have, or else its own smallest."""
+    run = gathered.methods_run(experiment.name, methods)
+    common = common_seed(gathered, experiment.name, run)
+    own = {method: min(each.seed for each in gathered.of(experiment.name, method)) for method in run}
+    return own if common is None else dict.fromkeys(run, common)
 
 
 def _edges(epochs: Array, frequencies: int) -> tuple[Array, Array]:
@@ -113,9 +129,8 @@ def _edges(epochs: Array, frequencies: int) -> tuple[Array, Array]:
     return edges, np.arange(frequencies + 1.0) + 0.5
 
 
-def _draw_passing(
-    axis: Axes, gathered: Gathered, experiment: Experiment, method: str, seed: int | None, **line: Any
-) -> None:
+def _draw_passing(axis: Axes, gathered: Gathered, experiment: Experiment, method: str, seed: int, **line: Any) -> None:
+    """An upright line where the seed passes the threshold."""
     for run in gathered.of(experiment.name, method):
         if run.seed == seed and run.outcome.crossed is not None:
             axis.axvline(run.outcome.crossed, **{**LEVEL, **line})
@@ -129,8 +144,6 @@ def _draw_losses(axis: Axes, gathered: Gathered, experiment: Experiment, method:
     if not runs:
         note(axis, "not run")
     axis.set_yscale("log")
-    seed = common_seed(gathered, experiment.name, [method])
-    _draw_passing(axis, gathered, experiment, method, seed)
 
 
 def _draw_shared(axis: Axes, gathered: Gathered, experiment: Experiment, measure: str, looks: Mapping[str, Look]) -> None:

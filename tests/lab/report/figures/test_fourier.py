@@ -9,6 +9,7 @@ import pytest
 from report_records import write_run
 
 from egalitarian.lab.analysis import gather
+from egalitarian.lab.report.figures import save, slim
 from egalitarian.lab.report.figures.fourier import draw_fourier
 from egalitarian.lab.runs import Store
 
@@ -37,6 +38,12 @@ def test_every_panel_has_its_name_and_every_line_is_in_the_key(tmp_path: Path) -
     assert mesh.get_array().shape == (48, 13)
     assert mesh.norm.vmax == pytest.approx(26 / 73, rel=1e-3)
     assert np.argmax(mesh.get_array()[:, -1]) == 9
+    again = draw_fourier(found, found.experiments, ("sgd", "egd", "adamw"))
+    once, twice = (save(each, tmp_path / name) for each, name in ((figure, "once"), (again, "twice")))
+    for one, other in zip(once, twice, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+        slim(one)
+        assert 1000 < one.stat().st_size < 300_000
 
 
 def test_runs_without_measures_are_said_to_have_none(tmp_path: Path) -> None:

@@ -193,9 +193,7 @@ def test_what_is_memorised_is_excluded_from_restricted_logits_and_stays_in_exclu
     assert excluded_loss(memory, group, key, train) < 1e-3
     assert restricted_loss(memory, group, key) > 1
     everything = torch.arange(1, 12)[None]
-    assert restricted_loss(memory, group, everything) < 0.5, (
-        "docs/lab.md: with many keys, what is memorised counts as waves"
-    )
+    assert restricted_loss(memory, group, everything) < 0.5, "with many keys it counts as waves: docs/lab.md"
     both = memory + pure_logits(group, [1, 4, 9])
     assert restricted_loss(both, group, key_frequencies(both, group, 3)) < 0.01
 

@@ -384,3 +384,17 @@ def test_a_model_that_does_not_say_what_reads_numbers_is_refused(monkeypatch: py
     monkeypatch.setattr(type(experiment.model), "reading", lambda self, parameters: None)
     with pytest.raises(SpecError, match=r"^measure.fourier must be 'off' for model 'mlp', got 'snapshots'; override "):
         Fourier(experiment, Ensemble(experiment, [0], CPU))
+
+
+def test_a_task_of_another_kind_or_with_inputs_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = small("addition-97", *ON)
+    ensemble = Ensemble(experiment, [0], CPU)
+    with monkeypatch.context() as changed:
+        changed.setattr(Modular, "encode", lambda self, a, b: torch.stack([b, self.modulus + a], 1))
+        with pytest.raises(SpecError, match=r"^decode of task 'modular' must give the pairs that encode was given, got "):
+            Fourier(experiment, ensemble)
+    other = small("parity-2")
+    monkeypatch.setattr(type(other.task), "group", Group("+", 7), raising=False)
+    changed_parity = other.replace(measure=experiment.measure)
+    with pytest.raises(SpecError, match=r"^measure.fourier must be 'off' for task 'parity', got 'snapshots'; make it "):
+        Fourier(changed_parity, ensemble)

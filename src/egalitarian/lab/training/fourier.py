@@ -25,19 +25,25 @@ class Fourier:
     """The Fourier measures of an ensemble, at the epochs that its experiment asks for."""
 
     def __init__(self, experiment: Experiment, ensemble: Ensemble) -> None:
-        task = experiment.task
-        assert isinstance(task, Modular)
-        assert task.group is not None
-        self._ensemble, self._measure, self._group = ensemble, experiment.measure, task.group
-        numbers = self._group.elements
-        inputs = task.encode(*torch.cartesian_prod(numbers, numbers).unbind(1))
-        self._inputs = inputs.to(ensemble.device).expand(len(ensemble.seeds), *inputs.shape)
-        self._train = self._training_pairs(task)
+        task, got = experiment.task, repr(experiment.measure.fourier)
+        if not isinstance(task, Modular) or task.group is None:
+            raise SpecError(
+                f"measure.fourier must be 'off' for task {task.kind!r}, got {got}; make it a subclass of Modular"
+            )
         if ensemble.reading is None:
             raise SpecError(
-                f"measure.fourier must be 'off' for model {experiment.model.kind!r}, got {self._measure.fourier!r}; "
-                f"override `reading` to say which weights read one-hot inputs"
+                f"measure.fourier must be 'off' for model {experiment.model.kind!r}, got {got}; override `reading` to say "
+                f"which weights read one-hot inputs"
             )
+        self._ensemble, self._measure, self._group = ensemble, experiment.measure, task.group
+        pairs = torch.cartesian_prod(self._group.elements, self._group.elements)
+        inputs = task.encode(*pairs.unbind(1))
+        if not torch.equal(torch.stack(task.decode(inputs), 1), pairs):
+            raise SpecError(
+                f"decode of task {task.kind!r} must give the pairs that encode was given, got others; override both"
+            )
+        self._inputs = inputs.to(ensemble.device).expand(len(ensemble.seeds), *inputs.shape)
+        self._train = self._training_pairs(task)
 
     @staticmethod
     def of(experiment: Experiment, ensemble: Ensemble) -> Fourier | None:

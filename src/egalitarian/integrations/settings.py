@@ -1,4 +1,4 @@
-"""What the trainers share: the settings of `attach`, checked at once; metrics by name; strategies that are refused."""
+"""What the integrations share: checks of settings at construction, errors and warnings, strategies that are refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from egalitarian.select import Plan, matrices
 from egalitarian.transforms import Polar, Transform
 
 SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON", "MODELPARALLEL")
-"""In the names of strategies that leave an optimizer with shards in place of matrices."""
+"""Parts of the names of strategies that give an optimizer shards instead of whole matrices."""
 
 
 class AttachSettings(TypedDict, total=False):
-    """The settings of `attach`, by name."""
+    """The settings of `attach` that a trainer passes on."""
 
     transform: Transform | Sequence[Transform]
     decay_before: float
@@ -34,8 +34,8 @@ def check_names(owner: str, names: Iterable[str], *others: str) -> None:
     """Raises for a name that is no setting of `attach`, or that the trainer decides.
 
     Args:
-        owner: what has the settings.
-        names: those that were passed.
+        owner: the name of the function or class that got them, for the error.
+        names: the names that were passed.
         others: further arguments of the owner.
     """
     known = [*others, *AttachSettings.__annotations__]
@@ -53,14 +53,14 @@ def check_names(owner: str, names: Iterable[str], *others: str) -> None:
 
 
 def check_settings(owner: str, settings: AttachSettings, plan: object, monitor: str | None, spectra: object) -> None:
-    """Checks the arguments of a callback. Those of `attach` are tried on a matrix of zeros.
+    """Checks the arguments of a callback when it is made. It tries the settings of `attach` on a matrix of zeros.
 
     Args:
         owner: the class of the callback.
         settings: those of `attach`.
         plan: a plan, plans, a function that makes them, or None.
         monitor: the name of the metric for `until`.
-        spectra: what writes them, or None.
+        spectra: the `SpectrumWriter`, or None.
     """
     known = isinstance(plan, Plan | Sequence) or (callable(plan) and not isinstance(plan, nn.Module | Transform))
     if plan is not None and not known:
@@ -90,14 +90,14 @@ def check_settings(owner: str, settings: AttachSettings, plan: object, monitor: 
 
 def missing_metric(monitor: str, logged: Sequence[str], way_out: str) -> ValueError:
     """The error for a metric that was not logged; it names those that were."""
-    parts = [name for name in logged if name.startswith(f"{monitor}/")]  # Lightning's, of several loaders
+    parts = [name for name in logged if name.startswith(f"{monitor}/")]  # Lightning's names with several loaders
     meant = parts or difflib.get_close_matches(monitor, logged, n=1)
     hint = f"did you mean {meant[0]!r}?" if meant else way_out
     return ValueError(f"monitor must be one of the logged metrics, {', '.join(map(repr, logged))}, got {monitor!r}; {hint}")
 
 
 def warn_of_copy(owner: str) -> None:
-    """Says that a copy of a callback that is made while it trains has no EGD."""
+    """Warns that a callback was copied during a training: the copy has no EGD attached."""
     warnings.warn(
         f"a copy or pickle of this {owner} does not include the EGD that it has attached; the copy attaches anew when a "
         f"training starts with it",
@@ -106,7 +106,7 @@ def warn_of_copy(owner: str) -> None:
 
 
 def refuse_sharded(*names: str) -> None:
-    """Raises for a strategy that hands shards to the optimizer, by the names of its class and of the bases."""
+    """Raises if one of these names, such as a strategy's class and its bases, is of a strategy that shards matrices."""
     for name in names:
         if any(word in name.upper() for word in SHARDED):
             raise ValueError(
@@ -116,10 +116,10 @@ def refuse_sharded(*names: str) -> None:
 
 
 def warn_of_no_state(egd: Attachment) -> None:
-    """Says that a run resumes from a checkpoint without EGD."""
+    """Warns that a run resumes from a checkpoint without EGD."""
     warnings.warn(
         "the checkpoint has no state of EGD, so EGD starts at step 0, switched on; resume from one that was saved with "
         "this callback, or call .off() on its attachment if EGD was off",
         stacklevel=3,
     )
-    egd.on()  # on purpose: the attachment has no warning of its own then
+    egd.on()  # marks the start as intended, so that the attachment does not warn, too

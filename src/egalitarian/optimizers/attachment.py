@@ -1,7 +1,7 @@
 """`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
-A step pre-hook alone is not enough. It runs before a closure has computed the gradients. A fused optimizer under a
-GradScaler gets scaled gradients. Copying the optimizer drops the hook. This room handles each case.
+EGD acts in a hook before the optimizer's step, and handles three cases where a hook alone fails. It runs before a closure
+has computed the gradients. A fused optimizer under a GradScaler gets scaled gradients. A copied optimizer has no hook.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from egalitarian.transforms import Polar, Transform, as_chain
 OnNonfinite = Literal["keep", "raise"]
 
 _STEPPED: WeakSet[Optimizer] = WeakSet()
-"""Optimizers that have made steps with an attachment: one that is attached next follows it on purpose."""
+"""Optimizers that have already made steps with EGD. A later attachment to one does not warn of earlier steps."""
 
 
 def attach(
@@ -65,7 +65,8 @@ def attach(
     Args:
         optimizer: any optimizer for dense gradients, bare or wrapped by a framework.
         model_or_plan: a model, which stands for `matrices(model)`, or a `Plan`. The optimizer must hold every matrix of a
-            plan that is not frozen. With a model it may lack others, too. EGD takes what `add_param_group` adds later.
+            `Plan` that is not frozen. With a model it may hold only some of them. EGD also acts on matrices of the plan
+            that `add_param_group` adds later.
         transform: one transform, or a sequence applied in order. The default is EGD with `precision="auto"`.
         decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised. It stays on
             while EGD is off. The paper's MLP experiments use 1e-4 to 1e-2. In most runs use the optimizer's own
@@ -75,7 +76,7 @@ def attach(
             FloatingPointError, and synchronises with the device at every step.
         spectrum_every: store the singular values of every matrix at steps 0, n, 2n and so on; 0 stores none.
         capture: on a GPU, replay the transforms from a CUDA graph after the first steps. Results are the same, and small
-            matrices several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
+            matrices are several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
         save_with_optimizer: `optimizer.state_dict()` includes EGD's state under the key `"egalitarian"`, and
             `optimizer.load_state_dict` restores it: see `docs/checkpoints.md`. With False, save `egd.state_dict()` as well.
 
@@ -179,14 +180,14 @@ class Attachment:
         return annotate(self._plan, header, notes, dict.fromkeys(absent, "not in the optimizer"))
 
     def _known_tiers(self) -> dict[str, str]:
-        """Those in effect. Before the first step, what autocast may change is left out as long as it is unknown."""
+        """The tiers in effect. Before the first step, tiers that autocast may still change are left out."""
         tiers = self._tiers()
         unknown = self._autocast.half is None and not self._state.step
         other = self._tiers(half=True) if unknown else tiers
         return {name: tier for name, tier in tiers.items() if other[name] == tier}
 
     def _tiers(self, half: bool | None = None) -> dict[str, str]:
-        """The precision of every matrix, by name; `half` in place of what was learnt."""
+        """The precision of every matrix, by name. `half` overrides what is known about autocast."""
         return tiers_of(self._plan, self._chain, self._compute, bool(self._autocast.half) if half is None else half)
 
     # -- switching ----------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ class Attachment:
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches EGD on: as a whole, or for the stack elements where `mask` is True.
 
-        Before the first step, it says that EGD is meant to start here, though the optimizer may not.
+        Before the first step, a call also says that EGD starts here on purpose, even if the optimizer continues a run.
 
         Raises:
             RuntimeError: EGD has been removed.
@@ -298,7 +299,7 @@ class Attachment:
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, as plain values and tensors. `optimizer.state_dict()` has a copy.
 
-        Where that is not saved whole, as by `torch.distributed.checkpoint`, save this next to it.
+        `torch.distributed.checkpoint` does not save that copy, so there save this as well.
         """
         return {
             "transform": repr(self._chain),
@@ -358,7 +359,7 @@ class Attachment:
             self._closures.judge(closures[0])
 
     def _begin(self) -> None:
-        """Before the first step, looks for what went wrong before it."""
+        """Before the first step, warns of mistakes made so far."""
         self._begun = True
         self._unseen.remove()
         if not (self._state.step or self._decided or capturing()):
@@ -375,7 +376,7 @@ class Attachment:
             saved, self._saved_tiers = self._saved_tiers, {}
             warn_of_other_tiers(self._tiers(), saved)
         self._members.report_thawed()
-        if not scaling:  # else the cut-off is that of float16
+        if not scaling:  # with a scaler, the cut-off is for float16 already
             self._autocast.warn_of_noise()
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = PassSettings(

@@ -1,4 +1,4 @@
-"""Whether the forward pass runs under autocast to half precision, which a step cannot see: learnt from a forward pass."""
+"""Finds out, during a forward pass, whether it runs under autocast to half precision. A step cannot see this."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 class Autocast:
-    """Learns it at the first forward pass in training mode with gradients enabled.
+    """Finds it out at the first forward pass in training mode with gradients enabled.
 
     Args:
-        modules: those whose matrices are taken. The first that is called tells; then the hooks of all are removed.
-        chain: the transforms. Without one that autocast concerns there are no hooks.
+        modules: the modules whose matrices are taken. The first that is called answers; then all hooks are removed.
+        chain: the transforms. If autocast matters for none of them, there are no hooks.
     """
 
     def __init__(self, modules: Iterable[nn.Module], chain: Sequence[Transform], half: bool | None = None) -> None:
         self.half = half
-        """Whether it ran under autocast to half precision; None as long as that is unknown."""
+        """Whether the forward pass ran under autocast to half precision; None as long as this is unknown."""
         self._ignoring = ignoring_autocast(chain)
         self._asked = asks_for_autocast(chain)
         concerned = modules if self._asked or self._ignoring else ()
@@ -51,14 +51,14 @@ class Autocast:
 
     @property
     def text(self) -> str:
-        """What `print(plan)` says; empty if the result does not depend on it."""
+        """What `print(plan)` says about autocast; empty if the result does not depend on it."""
         if not self._asked:
             return ""
         return {None: "autocast unknown", True: "autocast to half precision", False: "no autocast"}[self.half]
 
 
 class _Probe:
-    """The hook. A copy or a pickle of the module does not carry it."""
+    """The hook on a module. A copy or a pickle of the module gets `_gone` instead."""
 
     def __init__(self, learner: Autocast) -> None:
         self._learner = learner
@@ -78,7 +78,7 @@ class _Probe:
 
 
 def _gone(module: nn.Module, args: Any) -> None:
-    """In the place of the hook of a copied module: removes itself."""
+    """The hook of a copied module. It removes itself."""
     for key, hook in list(module._forward_pre_hooks.items()):
         if hook is _gone:
             del module._forward_pre_hooks[key]

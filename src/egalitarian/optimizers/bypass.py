@@ -1,4 +1,4 @@
-"""Updates that bypass EGD: closures that an optimizer does not use, and weights that change without a step."""
+"""Warns of updates that bypass EGD: closures that an optimizer ignores, and weights that change without a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAY_OUT = "compute the gradients before the step, and call step() without a clo
 
 
 class ClosureThenEGD:
-    """A closure followed by EGD: the gradients exist only after it has run."""
+    """A closure followed by EGD, since the gradients exist only after the closure has run."""
 
     def __init__(self, closure: Callable[..., Any], transform: Callable[[], None], sample: Tensor | None) -> None:
         self._closure, self._transform, self.sample = closure, transform, sample
@@ -40,7 +40,7 @@ class ClosureThenEGD:
 
 
 class Closures:
-    """Wraps the closures of an optimizer's steps. Warns once of an optimizer that updates without what they compute."""
+    """Wraps the closure of each step. Warns once if the optimizer ignores its closure, or updates before calling it."""
 
     def __init__(self, host: str, sample: Tensor | None) -> None:
         self._host, self._sample, self._ignored = host, sample, False
@@ -55,7 +55,7 @@ class Closures:
         return None
 
     def judge(self, closure: ClosureThenEGD) -> None:
-        """After the step of a closure. A sample that did not change, as at a learning rate of 0, proves nothing."""
+        """Warns, after a step, if it did not use its closure. Unchanged weights, as with lr 0, prove nothing."""
         if not closure.ran and not self._ignored:
             self._ignored = True
             warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
@@ -70,7 +70,7 @@ class Closures:
 class UnseenUpdates:
     """Warns of weights that change from one backward pass to the next although no step has passed EGD.
 
-    It looks at one matrix, up to the first step with gradients.
+    It looks at one matrix, and stops at the first step that EGD sees.
     """
 
     def __init__(self, host: str, entries: Iterable[Entry]) -> None:
@@ -93,11 +93,11 @@ class UnseenUpdates:
             return
         last, now = self._last, _copied(parameter)
         self._last = now
-        if last is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move, no cast
+        if last is not None and (last.device, last.dtype) == (now.device, now.dtype):  # the parameter was not moved or cast
             self._changes += not torch.equal(last, now)
         if self._changes < STEPS_BEFORE_WARNING:
             return
-        gc.collect()  # an optimizer that nobody holds any more ends the watch
+        gc.collect()  # frees an optimizer that is no longer in use, which ends this watch
         if self.watching:
             self.remove()
             warn_user(
@@ -113,10 +113,10 @@ class UnseenUpdates:
 
 
 def capturing() -> bool:
-    """Whether the user captures a CUDA graph, in which values cannot be compared."""
+    """Whether the user is capturing a CUDA graph. Values cannot be compared then."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _copied(parameter: Tensor | None) -> Any:
-    """Some of its entries: an update changes nearly all."""
+    """A copy of its first entries. They show an update, since it changes nearly all entries."""
     return None if parameter is None else parameter.detach().reshape(-1)[:1024].clone()

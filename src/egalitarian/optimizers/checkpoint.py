@@ -1,4 +1,4 @@
-"""What a resumed run needs: the state of an attachment, saved by itself and inside the state_dict of its optimizer."""
+"""Saves and loads the state of an attachment, alone or inside the state_dict of its optimizer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from egalitarian.select import Plan
 from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
 
 KEY = "egalitarian"
-"""Of an attachment's state in the state_dict of its optimizer. A load without EGD ignores it."""
+"""The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
 
 _COUNTS = ("step", "n_iter")
+"""Where optimizers keep how many steps they have made."""
 _MEANS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+"""Where optimizers keep means over past gradients."""
 
 
 class Loaded(NamedTuple):
@@ -30,7 +32,7 @@ class Loaded(NamedTuple):
     setting: Setting
     tiers: dict[str, str]
     stays_off: bool = False
-    """Whether EGD is off by a rule that the attachment does not have."""
+    """Whether an `until=` of the saved run switched EGD off, and the attachment has none."""
 
 
 def checked(
@@ -40,7 +42,7 @@ def checked(
     memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
     switch: Switch,
 ) -> Loaded:
-    """The state, without an effect on the attachment.
+    """The state, checked. The attachment does not change.
 
     Raises:
         ValueError: it is from another transform, from other parameters or for another stack.
@@ -69,14 +71,14 @@ def checked(
 
 
 class Carrier:
-    """Puts the state into `optimizer.state_dict()`, takes it out of what `optimizer.load_state_dict` gets.
+    """Adds EGD's state to `optimizer.state_dict()`, and restores it in `optimizer.load_state_dict`.
 
     Args:
-        optimizer: of the attachment. Lookahead and its kin have no hooks for this, but save what the optimizer inside does.
-        carries: whether it does. If not, the state_dict stays that of the bare optimizer.
+        optimizer: the attachment's. Wrappers without hooks, such as Lookahead, save what the optimizer inside them saves.
+        carries: whether to do so. If False, the state_dict stays that of the bare optimizer.
         save: the attachment's `state_dict`.
-        check: checks a state; an error leaves optimizer and attachment as they were.
-        restore: makes a checked state the attachment's.
+        check: checks a state. If it raises, optimizer and attachment stay as they were.
+        restore: gives a checked state to the attachment.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Carrier:
             optimizer = optimizer.optimizer
         self._optimizer, self._save, self._check, self._restore = optimizer, save, check, restore
         self._found: Loaded | None = None
-        self._lacking = False  # the last load had no state of EGD
+        self._lacking = False  # whether the last load had no state of EGD
         self._handles = []
         if carries and hooked:
             self._handles = [
@@ -131,7 +133,7 @@ class Carrier:
 
 
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:
-    """Values that are not zero once an optimizer has made a step. One of its own settings may have such a name, too."""
+    """Values that are not zero once an optimizer has made a step; without settings of the same names."""
     for group in optimizer.param_groups:
         yield from (group[key] for key in ("step", "k") if key in group and group[key] != optimizer.defaults.get(key))
         for parameter in group["params"]:
@@ -158,7 +160,7 @@ def tiers_of(plan: Plan, chain: tuple[Transform, ...], compute: torch.dtype | No
 
 
 def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> None:
-    """Warns if a matrix gets another precision than in the run that was saved."""
+    """Warns if a matrix has another precision than in the saved run."""
     changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]]
     if changed:
         shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)

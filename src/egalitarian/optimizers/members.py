@@ -1,4 +1,4 @@
-"""Which parameters of an optimizer the plan of its attachment knows, and warnings when that changes."""
+"""Matches the parameters in an optimizer with the plan of its attachment, and warns when they differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from egalitarian.transforms import Transform, uses_matrices
 
 
 class Members:
-    """Describes and checks the parameters in the param groups, for `Engine`."""
+    """Describes and checks the parameters in the param groups. `Engine` calls it."""
 
     def __init__(self, optimizer: Optimizer, plan: Plan, chain: Sequence[Transform], decay_before: float) -> None:
         self._optimizer, self._plan, self._decay_before = optimizer, plan, decay_before
@@ -41,7 +41,7 @@ class Members:
         self._report_changes({entry.parameter: entry for entry in entries})
 
     def _report_changes(self, now: dict[Tensor, Entry]) -> None:
-        """Warns when a matrix leaves the optimizer, or one joins that the plan does not know."""
+        """Warns if a matrix has left the optimizer, or one has joined that is not in the plan."""
         gone = [entry.name for parameter, entry in self._held.items() if entry.taken and parameter not in now]
         known = self._held | self._known if self._held else now
         unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
@@ -51,7 +51,7 @@ class Members:
             _warn(unknown, "joined the optimizer but not the plan: not equalised", _ANEW)
 
     def report_thawed(self) -> None:
-        """Warns once of matrices that were frozen when the plan was made and have a gradient at this step."""
+        """Warns once of matrices that were frozen when the plan was made, and have a gradient now."""
         trained = [entry for entry in self._frozen if entry.parameter in self._held]
         thawed = [entry.name for entry in trained if entry.parameter.grad is not None]
         if thawed:

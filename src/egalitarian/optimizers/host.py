@@ -33,8 +33,8 @@ class Caller(NamedTuple):
     nested: bool
     """Whether a subclass called the step of its base class. torch has run the hooks for the subclass already."""
     name: Literal["scaler", "checkpoint"] | None
-    """`"scaler"`: an enabled GradScaler, which leaves no other trace. `"checkpoint"`: torch's checkpoint helpers, whose step
-    with zero gradients only initialises the state."""
+    """`"scaler"`: an enabled GradScaler, which leaves no other trace. `"checkpoint"`: torch's checkpoint helpers, whose
+    step with zero gradients only initialises the state."""
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ COLOURS: dict[Side, str] = {
     "form": OKABE_ITO["vermillion"],
     "ours": OKABE_ITO["vermillion"],
 }
-SAYS: dict[Side, str] = {"stock": "stock optimizer", "rival": "other method", "form": "form of EGD"}
+SIDE_LABELS: dict[Side, str] = {"stock": "stock optimizer", "rival": "other method", "form": "form of EGD"}
 NARROW = 0.18
 """Inches: the height of a row in a figure with a panel for each experiment."""
 COSTS = (
@@ -150,7 +150,7 @@ def add_side_key(figure: Figure, methods: Sequence[MethodCost], *more: Line2D) -
     """Adds a key of colours, and of marks if there are several."""
     order: tuple[Side, ...] = ("stock", "rival", "form")
     sides = [side for side in order if any(_shown(each.side) == side for each in methods)]
-    handles = [Line2D([], [], color=COLOURS[side], marker="o", ls="", label=SAYS[side]) for side in sides]
+    handles = [Line2D([], [], color=COLOURS[side], marker="o", ls="", label=SIDE_LABELS[side]) for side in sides]
     if any(each.side == "stock" for each in methods) and not more:
         handles.append(Line2D([], [], color="0.88", lw=6, label="range of the fastest stock optimizer"))
     figure.legend(handles=[*handles, *more], loc="outside lower center", ncols=4, columnspacing=1.2, handlelength=1.2)

@@ -16,7 +16,7 @@ TITLE = 0.28
 """Inches: a panel's title, and the space between two panels."""
 EPS = 1e-6
 """The tolerance when positions are compared, as a share of the axis' width."""
-PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+TEXT_BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
 """The background of a text, which covers the poles behind it."""
 GAP = 0.05
 """Inches between a flag's pole and its text."""
@@ -126,7 +126,7 @@ def _draw_flags(axis: Axes, placed: Sequence[Placed], room: float, height: float
             va="bottom",
             color=ink(each.flag.colour),
             fontsize=SMALL,
-            bbox=PAPER,
+            bbox=TEXT_BACKGROUND,
         )
 
 

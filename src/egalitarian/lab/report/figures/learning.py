@@ -31,7 +31,7 @@ from egalitarian.lab.report.figures.curves import FEW, HEIGHT, INSIDE, flag_text
 from egalitarian.lab.report.figures.labels import Flag, flag_panels
 from egalitarian.lab.report.figures.style import FOOT, QUIET, SMALL, WIDTH, literal, looks_of, styled, wrapped
 
-ALONE: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.5}
+SINGLE_RUN: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.5}
 """The style of the line of a single run."""
 LEARNING = (
     "The number after a name is the median step at which seeds of the method pass the threshold. The pole below the name "
@@ -75,7 +75,7 @@ def _key(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequenc
     if len(methods) <= FEW:
         key.append(training_key())
     if any(run.full for each in experiments for method in methods for run in gathered.of(each.name, method)):
-        key.append(Line2D([], [], color=QUIET, label="test, a full-length run alone", **ALONE))
+        key.append(Line2D([], [], color=QUIET, label="test, a full-length run alone", **SINGLE_RUN))
     return key
 
 
@@ -92,7 +92,7 @@ def _accuracy_panel(axis: Axes, gathered: Gathered, experiment: Experiment, look
         found = estimate(seeds, steps)
         draw_band(axis, test, look, per_epoch=steps, edges=not (found.passed and found.failed))
         epochs, values = rest_of_full_run(gathered, experiment.name, method, "test_accuracy", test)
-        axis.plot(steps * (epochs + 1), values, color=look.colour, zorder=1.5, **ALONE)
+        axis.plot(steps * (epochs + 1), values, color=look.colour, zorder=1.5, **SINGLE_RUN)
         if test.known.any():
             passes = experiment.measure.has_threshold and found.median is not None and found.median.is_exact
             x = found.median.value if passes and found.median is not None else steps * (test.epochs[test.known][-1] + 1)

@@ -20,7 +20,7 @@ MOST = 3
 """The largest number of fans in one row. A fan is the bands of one method's singular values."""
 FAN = ((0, 6, 0.15, "all singular values"), (1, 5, 0.22, "central 80 %"), (2, 4, 0.3, "central 50 %"))
 """For each band of a fan: the indices of its lower and upper quantile, its opacity, and its label."""
-ONE: dict[str, Any] = {"color": "0.25", "linewidth": 1.0, "linestyle": "--"}
+LINE_AT_ONE: dict[str, Any] = {"color": "0.25", "linewidth": 1.0, "linestyle": "--"}
 """The style of the line at 1."""
 CAPTION = (
     "Singular values of the hidden layer's gradient on the first batch of an epoch, before any transform. EGD equalises "
@@ -77,7 +77,7 @@ def _draw_spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, metho
         axis.fill_between(epochs, quantiles[:, low], quantiles[:, high], color=look.colour, alpha=alpha, linewidth=0)
     axis.plot(epochs, quantiles[:, 3], color=look.colour)
     if method in experiment.methods and [link.kind for link in experiment.method(method).transform] == ["polar"]:
-        axis.axhline(1, **ONE)
+        axis.axhline(1, **LINE_AT_ONE)
         place = axis.get_yaxis_transform()
         axis.text(0.97, 1.3, "equalised: all 1", transform=place, ha="right", fontsize=SMALL, color="0.25")
         axis.set_ylim(top=max(5, axis.get_ylim()[1]))
@@ -90,4 +90,4 @@ def _draw_conditions(axis: Axes, gathered: Gathered, experiment: Experiment, loo
     if not shown:
         note(axis, "not run")
     axis.set_ylabel("largest over smallest")
-    axis.axhline(1, **ONE)
+    axis.axhline(1, **LINE_AT_ONE)

@@ -5,8 +5,10 @@ DEVICE ?= cpu
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 HOSTS := .venv-hosts
+BROWSER := .venv-browser
+DIST := .venv-dist
 
-.PHONY: help grok test test-hosts test-slow lint types imports api bench peers noise figure examples paper results clean
+.PHONY: help grok test test-hosts test-browser test-slow lint types imports api bench peers noise figure examples paper results dist clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -33,7 +35,17 @@ $(HOSTS)/.installed: pyproject.toml constraints.txt constraints-hosts.txt
 test-hosts: $(HOSTS)/.installed  ## tests with real trainers, model zoos and other optimizers, in an environment of their own
 	$(HOSTS)/bin/python -m pytest -q -n 2 --dist worksteal tests/hosts
 
-test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training
+$(BROWSER)/.installed: pyproject.toml constraints.txt constraints-browser.txt
+	test -x $(BROWSER)/bin/python || $(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt torch
+	$(BROWSER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -c constraints-browser.txt -e '.[browser]'
+	@touch $@
+
+test-browser: $(BROWSER)/.installed  ## tests of pages in a real browser; installs Debian's Chromium if there is none
+	tests/browser/chromium
+	$(BROWSER)/bin/python -m pytest -q tests/browser
+
+test-slow: $(STAMP)  ## the slow tests: torch.compile, training
 	$(VENV)/bin/python -m pytest -q -m slow
 
 lint: $(STAMP)   ## ruff: lint and format
@@ -77,5 +89,13 @@ results: $(STAMP) ## write results/ from runs/ or, without it, results/evidence;
 examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
+dist:            ## build wheel and sdist into dist/, check them, and try them in clean environments (three minutes)
+	test -x $(DIST)/bin/python || $(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python -m pip --disable-pip-version-check -q install build==1.6.1 twine==7.0.0
+	rm -rf dist
+	$(DIST)/bin/python -m build --outdir dist .
+	$(DIST)/bin/twine check --strict dist/*
+	$(DIST)/bin/python tests/contracts/packages.py dist
+
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) $(HOSTS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours
+	rm -rf $(VENV) $(HOSTS) $(BROWSER) $(DIST) dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours

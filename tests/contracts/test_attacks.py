@@ -310,7 +310,7 @@ def test_a_removed_attachment_is_inactive() -> None:
     assert egd.active is False
     assert egd.observe(0.1) is False
     assert egd.state_dict()["active"] is True  # the setting that a resumed run starts with
-    assert "removed from SGD, active=False" in repr(egd)
+    assert "removed from SGD, was active=True" in repr(egd)
     with pytest.raises(RuntimeError, match="attach again"):
         egd.on()
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import EarlyStoppingCallback, LlamaConfig, LlamaForSequenceClassification, Trainer, TrainingArguments
 from transformers.trainer_callback import TrainerCallback
+from transformers.utils import logging
 
 import egalitarian as eg
 from egalitarian.integrations.huggingface import EGDTrainerCallback
@@ -140,7 +141,7 @@ def test_a_model_of_the_library_trains(tmp_path: Path) -> None:
     assert {len(kept) for kept in egd.attachment.spectrum().values()} == {2}
 
 
-@pytest.mark.parametrize("optim", ["adamw_torch", "adafactor", "sgd", "rmsprop"])
+@pytest.mark.parametrize("optim", ["adamw_torch", "adafactor", "sgd", "rmsprop", "adagrad"])
 def test_each_optimizer_of_the_trainer_steps_with_equalised_gradients(tmp_path: Path, optim: str) -> None:
     """Clipped ones: the Trainer clips, then calls `on_pre_optimizer_step`, then steps."""
 
@@ -180,6 +181,14 @@ def test_the_optimizer_must_be_a_class(wrong: Any) -> None:
         EGDTrainerCallback().optimizer(wrong, lr=0.1)
 
 
+def test_the_optimizer_must_have_its_learning_rate() -> None:
+    egd = EGDTrainerCallback()
+    with pytest.raises(TypeError, match="lr must be passed, got none; that of TrainingArguments has no effect here"):
+        egd.optimizer(torch.optim.AdamW, taken={"lr": 0.1})
+    egd.optimizer(torch.optim.AdamW, taken={"lr": 0.1}, left={"lr": 0.01})
+    egd.optimizer(lambda groups: torch.optim.AdamW(groups, lr=0.1))
+
+
 def test_the_optimizer_without_its_callback_is_refused(tmp_path: Path) -> None:
     pair = EGDTrainerCallback().optimizer(torch.optim.SGD, lr=0.1)
     with pytest.raises(RuntimeError, match=r"callback must be in its Trainer, got none; pass Trainer\(callbacks=\[egd\]\)"):
@@ -210,6 +219,16 @@ def test_an_evaluation_switches_egd_off(tmp_path: Path, monitor: str, second: fl
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor=monitor)
     trainer(tmp_path, egd, compute_metrics=Metrics(0.1, second), eval_strategy="epoch").train()
     assert active(egd) is on
+    assert f"was active={on}" in repr(egd.attachment)
+
+
+def test_the_log_says_when_egd_is_switched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
+    trainer(
+        tmp_path, egd, compute_metrics=Metrics(0.1, 0.96), eval_strategy="epoch", log_level="info", num_train_epochs=2
+    ).train()
+    logging.set_verbosity_warning()  # the Trainer has set it for the process
+    assert caplog.text.count("EGD switched off by eval_accuracy = 0.96") == 1
 
 
 def test_each_of_several_datasets_has_its_metrics(tmp_path: Path) -> None:
@@ -234,8 +253,9 @@ def test_a_metric_that_the_only_evaluation_lacks_is_named_at_the_end(tmp_path: P
 
 def test_a_rule_without_evaluations_warns(tmp_path: Path) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
-    with pytest.warns(UserWarning, match="no effect with eval_strategy='no'; pass eval_strategy='epoch'"):
+    with pytest.warns(UserWarning, match="no effect with eval_strategy='no'; pass eval_strategy='epoch'") as caught:
         trainer(tmp_path, egd).train()
+    assert caught[0].filename == __file__
 
 
 # checkpoints
@@ -278,7 +298,7 @@ def test_a_checkpoint_without_egd_warns_and_the_next_has_it(tmp_path: Path) -> N
     settings = {"save_strategy": "epoch"}
     trainer(tmp_path, **settings).train()
     egd = EGDTrainerCallback()
-    with pytest.warns(UserWarning, match="no state of EGD, so EGD starts at step 0, switched on"):
+    with pytest.warns(UserWarning, match="no state of this callback, so EGD starts at step 0, switched on"):
         trainer(tmp_path, egd, num_train_epochs=3, **settings).train(resume_from_checkpoint=True)
     last = EGDTrainerCallback()
     trainer(tmp_path, last, num_train_epochs=4, **settings).train(resume_from_checkpoint=True)
@@ -365,8 +385,16 @@ def test_training_can_start_again_after_an_error(tmp_path: Path) -> None:
 
 
 def test_two_callbacks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at most one attachment"):
-        trainer(tmp_path, EGDTrainerCallback(), EGDTrainerCallback()).train()
+    egd = EGDTrainerCallback()
+    for second in (egd, EGDTrainerCallback()):
+        with pytest.raises(ValueError, match="the Trainer must have one EGDTrainerCallback, got 2; leave out the others"):
+            trainer(tmp_path, egd, second).train()
+
+
+def test_a_function_must_return_a_plan(tmp_path: Path) -> None:
+    for wrong, name in ((None, "NoneType"), ([], "list")):
+        with pytest.raises(TypeError, match=rf"plan must be a Plan, .*got {name}; return matrices\(model, ...\) from the"):
+            trainer(tmp_path, EGDTrainerCallback(lambda model, wrong=wrong: wrong)).train()
 
 
 def test_an_attachment_by_hand_is_refused(tmp_path: Path) -> None:
@@ -416,6 +444,7 @@ def test_shards_are_refused(tmp_path: Path, kind: str) -> None:
         ({"transfrom": eg.Polar()}, TypeError, "transfrom"),
         ({"plan": eg.Polar()}, TypeError, "plan must be a Plan, .* got Polar; leave it out"),
         ({"plan": Classifier()}, TypeError, "got Classifier"),
+        ({"plan": []}, TypeError, "plan must be a Plan, .* got list; leave it out"),
         ({"spectra": object()}, TypeError, "spectra must be a SpectrumWriter, got object"),
         ({"precision": "exact"}, TypeError, r"EGDTrainerCallback must be .* pass transform=Polar\(precision=...\)"),
         ({"save_with_optimizer": True}, TypeError, "got 'save_with_optimizer'; leave it out"),
@@ -455,5 +484,5 @@ def test_the_example_learns(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "hosts" / "huggingface_trainer.py"), "--quick"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "active=False" in done.stdout
+    assert "was active=False" in done.stdout
     assert float(re.findall(r"accuracy +([\d.]+)%", done.stdout)[-1]) > 95

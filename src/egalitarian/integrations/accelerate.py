@@ -13,7 +13,7 @@ try:
     from accelerate.optimizer import AcceleratedOptimizer
 except ImportError as error:
     raise ImportError(
-        "accelerate must be installed for attach_prepared, got none; pip install 'egalitarian[accelerate]'"
+        f"accelerate must be installed for attach_prepared, got {error}; pip install 'egalitarian[accelerate]'"
     ) from error
 
 from egalitarian.integrations.settings import AttachSettings, check_names, refuse_sharded
@@ -72,9 +72,11 @@ def _found_again(plan: Plan, model: nn.Module) -> Plan:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     if all(parameters.get(entry.name) is entry.parameter for entry in plan):
         return plan
-    unknown = [entry.name for entry in plan if entry.name not in parameters]
-    if unknown:
-        raise ValueError(f"plan must name parameters of the model, got {unknown[0]!r}; make it of the same model")
+    for entry in plan:
+        found = parameters.get(entry.name)
+        if found is None or found.shape != entry.shape:
+            got = repr(entry.name) + ("" if found is None else f" of shape {entry.shape}, not {tuple(found.shape)}")
+            raise ValueError(f"plan must name parameters of the model, got {got}; make it of the same model")
     entries = tuple(dataclasses.replace(entry, parameter=parameters[entry.name]) for entry in plan)
     owners = {entry.name.rpartition(".")[0]: None for entry in entries if entry.taken}
     return dataclasses.replace(plan, entries=entries, modules=tuple(map(model.get_submodule, owners)))

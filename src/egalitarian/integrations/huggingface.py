@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,20 +15,23 @@ from torch.optim import Optimizer
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
     from transformers.trainer_callback import ExportableState
+    from transformers.utils import logging
 except ImportError as error:
     raise ImportError(
-        "transformers must be installed for EGDTrainerCallback, got none; pip install 'egalitarian[transformers]'"
+        f"transformers must be installed for EGDTrainerCallback, got {error}; pip install 'egalitarian[transformers]'"
     ) from error
 
 from egalitarian.integrations.settings import (
     AttachSettings,
     check_settings,
+    made_plan,
     missing_metric,
+    observe,
     refuse_sharded,
     warn_of_copy,
     warn_of_no_state,
 )
-from egalitarian.optimizers import Attachment, attach
+from egalitarian.optimizers import Attachment, attach, has_stepped, warn_user
 from egalitarian.select import Plan, matrices
 
 if TYPE_CHECKING:
@@ -92,13 +95,15 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
             The pair that `optimizer_cls_and_kwargs` takes. Pass this callback to the same Trainer.
 
         Raises:
-            TypeError: `optimizer_class` cannot be called.
+            TypeError: `optimizer_class` cannot be called, or lacks its `lr`.
         """
         if not callable(optimizer_class):
             raise TypeError(
                 f"optimizer_class must be a class, got {type(optimizer_class).__name__}; pass torch.optim.SGD, and its "
                 f"settings by name"
             )
+        if "lr" not in settings.keys() | ((taken or {}).keys() & (left or {}).keys()) and _takes_lr(optimizer_class):
+            raise TypeError("lr must be passed, got none; that of TrainingArguments has no effect here")
 
         def build(model: nn.Module) -> Optimizer:
             plan = self._planned(model)
@@ -115,7 +120,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     def _planned(self, model: nn.Module) -> nn.Module | Plan:
         if self._plan is None:
             return model
-        return self._plan(model) if callable(self._plan) else self._plan
+        return made_plan(self._plan, model) if callable(self._plan) else self._plan
 
     # -- from the beginning of training to its end --------------------------------------------------------------------
 
@@ -124,14 +129,12 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         self._unmet, self._met, self._stepped, self._warned = [], False, False, False
         _refuse(args, kwargs["optimizer"])
         if self._settings.get("until") is not None and args.eval_strategy == "no":
-            warnings.warn("until has no effect with eval_strategy='no'; pass eval_strategy='epoch'", stacklevel=2)
+            warn_user("until has no effect with eval_strategy='no'; pass eval_strategy='epoch'")
         name = type(self).__name__
         kept: Any = state.stateful_callbacks  # the Trainer has made it a dict, by class name
+        if isinstance(kept.get(name), list):
+            raise ValueError(f"the Trainer must have one {name}, got {len(kept[name])}; leave out the others")
         stored = kept.get(name, {}) if state.global_step else {}
-        if isinstance(stored, list):
-            raise ValueError(
-                f"the checkpoint must have one {name}, got {len(stored)}; resume from one that was saved with one"
-            )
         plan = self._planned(kwargs["model"])
         # The optimizer's state has been loaded by now, so it could not carry EGD's.
         egd = attach(kwargs["optimizer"], plan, save_with_optimizer=False, **self._settings)
@@ -148,7 +151,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         self._write(state)
         self._remove()
         if (error := self._missing()) is not None:  # no error: the finished training is worth keeping
-            warnings.warn(f"until was never asked: {error}", stacklevel=2)
+            warn_user(f"until was never asked: {error}")
 
     def _remove(self) -> None:
         if self.attachment is not None and self._handle is not None:
@@ -165,10 +168,9 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         skipped = getattr(kwargs["optimizer"], "step_was_skipped", False)
         if not (self._stepped or skipped or self._warned):
             self._warned = True
-            warnings.warn(
+            warn_user(
                 "the Trainer's step did not reach the optimizer that EGD is attached to, so EGD did nothing; do not "
-                "replace trainer.optimizer while it trains",
-                stacklevel=2,
+                "replace trainer.optimizer while it trains"
             )
         self._stepped = False
 
@@ -181,7 +183,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         name = self._monitor if self._monitor in metrics else f"eval_{self._monitor}"
         if name in metrics:
             self._met = True
-            egd.observe(metrics[name])
+            observe(egd, name, metrics[name], logging.get_logger("transformers.egalitarian").info)
         else:
             self._unmet += sorted(metrics)
 
@@ -231,12 +233,15 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
 
 def _warn_of_a_used_optimizer(optimizer: Optimizer) -> None:
     """Warns if EGD starts at step 0 and the optimizer does not: a Trainer keeps it from one `train` to the next."""
-    if any(optimizer.state.values()):
-        warnings.warn(
+    if has_stepped(optimizer):
+        warn_user(
             f"{type(optimizer).__name__} goes on from an earlier train(), but EGD starts at step 0 and switched on; "
-            f"build a new Trainer so that both start anew, or resume from a checkpoint",
-            stacklevel=3,
+            f"build a new Trainer so that both start anew, or resume from a checkpoint"
         )
+
+
+def _takes_lr(optimizer_class: Callable[..., Optimizer]) -> bool:
+    return isinstance(optimizer_class, type) and "lr" in inspect.signature(optimizer_class).parameters
 
 
 def _decoded(text: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,23 +10,27 @@ from torch.optim import Optimizer
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.utilities import rank_zero_info
 except ImportError:
     try:
         from pytorch_lightning import Callback, LightningModule, Trainer
+        from pytorch_lightning.utilities import rank_zero_info
     except ImportError as error:
         raise ImportError(
-            "lightning must be installed for EGDCallback, got none; pip install 'egalitarian[lightning]'"
+            f"lightning must be installed for EGDCallback, got {error}; pip install 'egalitarian[lightning]'"
         ) from error
 
 from egalitarian.integrations.settings import (
     AttachSettings,
     check_settings,
+    made_plan,
     missing_metric,
+    observe,
     refuse_sharded,
     warn_of_copy,
     warn_of_no_state,
 )
-from egalitarian.optimizers import Attachment, attach
+from egalitarian.optimizers import Attachment, attach, warn_user
 from egalitarian.select import Plan, matrices
 
 if TYPE_CHECKING:
@@ -74,12 +77,14 @@ class EGDCallback(Callback):
         spectra: SpectrumWriter | None = None,
         **settings: Unpack[AttachSettings],
     ) -> None:
-        check_settings(type(self).__name__, settings, plan, monitor, spectra)
+        check_settings(type(self).__name__, settings, plan, monitor, spectra, several=True)
         self._plan, self._monitor, self._spectra, self._settings = plan, monitor, spectra, settings
         self._loaded: dict[str, Any] | None = None  # the state of a checkpoint, until training starts
         self._hosts: Hosts = ()
         self._steppers: set[Optimizer] = set()
         self._late = False  # whether the metric is logged only when the epoch ends
+        self._asked = False  # whether until has had a metric in this fit
+        self._idle = False  # whether an epoch has ended without one so far
 
     # -- from the start of a fit to its end ---------------------------------------------------------------------------
 
@@ -87,7 +92,7 @@ class EGDCallback(Callback):
         self._loaded = None  # forgets an earlier run; Lightning loads a checkpoint after this
         if stage == "fit":
             self._remove()
-            self._late = False
+            self._late = self._asked = self._idle = False
             refuse_sharded(*_bases(trainer.strategy))
             if any(SEARCHES & _bases(each) for each in trainer.callbacks):  # they train first, and need EGD then
                 trainer.callbacks = [self, *(each for each in trainer.callbacks if each is not self)]
@@ -128,8 +133,8 @@ class EGDCallback(Callback):
     def _plans(self, module: LightningModule, optimizers: Sequence[Optimizer]) -> Sequence[nn.Module | Plan | None]:
         if self._plan is None:
             return _shared(module, optimizers)
-        plans: Plans = self._plan(module) if callable(self._plan) else self._plan
-        each = [plans] if isinstance(plans, Plan | nn.Module) else list(plans)
+        plans: Plans = made_plan(self._plan, module, several=True) if callable(self._plan) else self._plan
+        each = [plans] if isinstance(plans, Plan) else list(plans)
         if len(each) != len(optimizers):
             raise ValueError(
                 f"plan must have one plan per optimizer, got {len(each)} for {len(optimizers)}; put None for an optimizer "
@@ -143,6 +148,10 @@ class EGDCallback(Callback):
                 f"the optimizers must be those of the start of fit, got another {type(optimizer).__name__}, without EGD; "
                 f"change param groups in place, or call fit again"
             )
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._settings.get("until") is not None and self._idle:
+            warn_user("until was never asked: no validation came before the end of fit; validate more often")
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
@@ -171,6 +180,7 @@ class EGDCallback(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._late or not trainer.enable_validation:
             self._observe(trainer)
+        self._idle = not self._asked
         self._write(trainer)
 
     def _observe(self, trainer: Trainer) -> None:
@@ -181,8 +191,9 @@ class EGDCallback(Callback):
             way_out = f"log it with self.log({self._monitor!r}, ...), in training_step with on_step=True"
             raise missing_metric(self._monitor, sorted(logged), way_out)
         metric = trainer.strategy.broadcast(logged[self._monitor])  # all ranks decide alike
+        self._asked = True
         for egd in self.attachments:
-            egd.observe(metric)
+            observe(egd, self._monitor, metric, rank_zero_info)
 
     def _write(self, trainer: Trainer) -> None:
         if self._spectra is not None and trainer.is_global_zero:
@@ -237,9 +248,8 @@ def _shared(module: LightningModule, optimizers: Sequence[Optimizer]) -> list[nn
     taken = {entry.parameter for entry in matrices(module).taken}
     idle = [number for number, optimizer in enumerate(optimizers) if not taken & _held(optimizer)]
     for number in idle:
-        warnings.warn(
+        warn_user(
             f"optimizer {number} ({type(optimizers[number]).__name__}) holds no matrix of the module's plan, so it has no "
-            f"EGD; pass EGDCallback(plan=...) with a plan for each optimizer, None for this one",
-            stacklevel=2,
+            f"EGD; pass EGDCallback(plan=...) with a plan for each optimizer, None for this one"
         )
     return [None if number in idle else module for number in range(len(optimizers))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -12,11 +11,11 @@ try:
     from torch.utils.tensorboard import SummaryWriter
 except ImportError as error:
     raise ImportError(
-        "tensorboard must be installed for SpectrumWriter, got none; pip install 'egalitarian[tensorboard]'"
+        f"tensorboard must be installed for SpectrumWriter, got {error}; pip install 'egalitarian[tensorboard]'"
     ) from error
 
 from egalitarian.kernels import Spectrum
-from egalitarian.optimizers import Attachment
+from egalitarian.optimizers import Attachment, warn_user
 
 
 class SpectrumWriter:
@@ -71,10 +70,9 @@ class SpectrumWriter:
         """Warns once if two optimizers write under the same tag, which mixes their curves."""
         known = self._writers.get(tag)
         if known is not None and egd.optimizer not in known:
-            warnings.warn(
+            warn_user(
                 f"tag must differ between attachments, got a second one with {tag!r}, whose curves are mixed with those of "
-                f"the first; pass write(egd, tag=...), or a SpectrumWriter of another SummaryWriter",
-                stacklevel=3,
+                f"the first; pass write(egd, tag=...), or a SpectrumWriter of another SummaryWriter"
             )
         self._writers.setdefault(tag, WeakSet()).add(egd.optimizer)
 

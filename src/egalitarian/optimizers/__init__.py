@@ -5,7 +5,9 @@ off (`Until`). `attach` and `EGD` share `Engine`. `apply` writes the gradients, 
 """
 
 from egalitarian.optimizers.attachment import Attachment, attach
+from egalitarian.optimizers.checkpoint import has_stepped
 from egalitarian.optimizers.egd import EGD
+from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Until
 
-__all__ = ["EGD", "Attachment", "Until", "attach"]
+__all__ = ["EGD", "Attachment", "Until", "attach", "has_stepped", "warn_user"]

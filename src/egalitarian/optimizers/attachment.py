@@ -35,7 +35,6 @@ from egalitarian.optimizers.host import (
     warn_of_replaced,
 )
 from egalitarian.optimizers.members import Members
-from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Plan, annotate
 from egalitarian.transforms import Polar, Transform, as_chain
@@ -154,10 +153,11 @@ class Attachment:
         self._engine = Engine(chain, plan.stack, names, self._members.describe, self._members.check, capture)
         self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
-        self._autocast = Autocast(plan.modules, chain)  # after all that may raise
-        host, held = type(optimizer).__name__, self._engine.entries(optimizer.param_groups)
-        self._closures = Closures(host, next((entry.parameter for entry in held if entry.taken), None))
-        self._unseen = UnseenUpdates(host, held)
+        held = self._engine.entries(optimizer.param_groups)
+        self._autocast = Autocast(plan.modules, chain)  # after all that may raise: an error leaves no hook
+        sample = next((entry.parameter for entry in held if entry.taken), None)
+        self._closures = Closures(type(optimizer).__name__, sample)
+        self._unseen = UnseenUpdates(optimizer, held)
         self._carrier = Carrier(optimizer, save_with_optimizer, self.state_dict, self._checked, self._restore)
         self._stepping = stepping(optimizer)
         self._handles = [
@@ -268,11 +268,11 @@ class Attachment:
         raise TypeError("an attachment cannot be copied or pickled; save state_dict(), attach again and load it")
 
     def __repr__(self) -> str:
-        where = f"{'removed from' if self._removed else 'on'} {type(self.optimizer).__name__}"
-        active = self.active
+        name, active = type(self.optimizer).__name__, self._switch.active
+        where = f"removed from {name}, was" if self._removed else f"on {name},"
         on = f"{int(active.sum())} of {len(active)}" if isinstance(active, Tensor) else active
         return (
-            f"Attachment({', '.join(map(repr, self._chain))} {where}, active={on}, step={self._state.step}, "
+            f"Attachment({', '.join(map(repr, self._chain))} {where} active={on}, step={self._state.step}, "
             f"{share_text(self._plan.entries)} taken)"
         )
 
@@ -318,7 +318,12 @@ class Attachment:
 
         Raises:
             ValueError: the state is from another transform, or from other parameters.
+            RuntimeError: EGD was removed from the optimizer.
         """
+        if self._removed:
+            raise RuntimeError(
+                "load_state_dict() needs an attached EGD, got one that was removed; attach again, and load into that"
+            )
         self._restore(self._checked(state_dict))
         self._decided = True
 
@@ -326,13 +331,8 @@ class Attachment:
         return checked(state_dict, self._chain, self._plan, self._memories, self._switch)
 
     def _restore(self, loaded: Loaded) -> None:
-        self._state, setting, self._saved_tiers, stays_off = loaded
+        self._state, setting, self._saved_tiers = loaded
         self._switch.restore(setting)
-        if stays_off:
-            warn_user(
-                "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
-                "attach with the same until=, or call on() to use EGD again"
-            )
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -59,22 +60,23 @@ class Closures:
         if not closure.ran and not self._ignored:
             self._ignored = True
             warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
-        sample, before, between = closure.sample, closure.before, closure.between
-        if sample is None or before is None or between is None or capturing() or torch.equal(before, _copied(sample)):
+        before, between, after = closure.before, closure.between, _copied(closure.sample)
+        if before is None or between is None or after is None or torch.equal(before, after):
             return
         self._sample = None
-        if torch.equal(between, _copied(sample)):
+        if torch.equal(between, after):
             warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
 
 
 class UnseenUpdates:
     """Warns of weights that change from one backward pass to the next although no step has passed EGD.
 
-    It looks at one matrix, and stops at the first step that EGD sees.
+    It looks at one matrix. It stops at the first step that EGD sees, or once the optimizer is no longer in use.
     """
 
-    def __init__(self, host: str, entries: Iterable[Entry]) -> None:
-        self._host, self._changes = host, 0
+    def __init__(self, optimizer: Optimizer, entries: Iterable[Entry]) -> None:
+        self._host, self._changes = type(optimizer).__name__, 0
+        self._optimizer = weakref.ref(optimizer)
         self._last: Tensor | None = None
         found = (entry for entry in entries if entry.taken and entry.parameter.requires_grad and entry.parameter.is_leaf)
         entry = next(found, None)
@@ -83,23 +85,17 @@ class UnseenUpdates:
         if entry is not None:
             self._handle = entry.parameter.register_post_accumulate_grad_hook(self._look)  # type: ignore[no-untyped-call]
 
-    @property
-    def watching(self) -> bool:
-        return self._handle is not None
-
     @torch._disable_dynamo  # type: ignore[attr-defined]
     def _look(self, parameter: Tensor) -> None:
-        if capturing():
-            return
         last, now = self._last, _copied(parameter)
         self._last = now
-        if last is not None and (last.device, last.dtype) == (now.device, now.dtype):  # the parameter was not moved or cast
+        if last is not None and now is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move or cast
             self._changes += not torch.equal(last, now)
         if self._changes < STEPS_BEFORE_WARNING:
             return
-        gc.collect()  # frees an optimizer that is no longer in use, which ends this watch
-        if self.watching:
-            self.remove()
+        gc.collect()  # an optimizer and its attachment hold each other
+        self.remove()
+        if self._optimizer() is not None:
             warn_user(
                 f"{self._name!r} has changed {self._changes} times without a step of {self._host} that EGD could see, so "
                 f"this attachment has done nothing so far; if it is no longer used, call its remove(); else call "
@@ -117,6 +113,8 @@ def capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def _copied(parameter: Tensor | None) -> Any:
-    """A copy of its first entries. They show an update, since it changes nearly all entries."""
-    return None if parameter is None else parameter.detach().reshape(-1)[:1024].clone()
+def _copied(parameter: Tensor | None) -> Tensor | None:
+    """A copy of its first entries, of which an update changes nearly all. None where values cannot be compared."""
+    if parameter is None or parameter.is_meta or capturing():
+        return None
+    return parameter.detach().reshape(-1)[:1024].clone()

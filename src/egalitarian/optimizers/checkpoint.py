@@ -19,6 +19,7 @@ from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
 KEY = "egalitarian"
 """The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
 
+_RETURNED = "load what state_dict() returned"
 _COUNTS = ("step", "n_iter")
 """Where optimizers keep how many steps they have made."""
 _MEANS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
@@ -31,8 +32,6 @@ class Loaded(NamedTuple):
     state: State
     setting: Setting
     tiers: dict[str, str]
-    stays_off: bool = False
-    """Whether an `until=` of the saved run switched EGD off, and the attachment has none."""
 
 
 def checked(
@@ -42,32 +41,40 @@ def checked(
     memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
     switch: Switch,
 ) -> Loaded:
-    """The state, checked. The attachment does not change.
+    """The state, checked. The attachment does not change. Warns if EGD stays off by a rule that the attachment lacks.
 
     Raises:
+        TypeError: it is no state.
         ValueError: it is from another transform, from other parameters or for another stack.
     """
-    check_mapping("state_dict", state_dict, "load what state_dict() returned")
+    check_mapping("state_dict", state_dict, _RETURNED)
     missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
     if missing:
-        raise ValueError(
-            f"state_dict must come from an attachment, got one without {missing}; load what state_dict() returned"
-        )
+        raise ValueError(f"state_dict must come from an attachment, got one without {missing}; {_RETURNED}")
     if not is_of_chain(state_dict["transform"], chain):
         raise ValueError(
             f"state_dict must be from the same transform {chain!r}, got {state_dict['transform']}; "
             f"attach with that transform"
         )
-    unknown = sorted(set(state_dict.get("matrices", ())) - {entry.name for entry in plan.taken})
+    names = state_dict.get("matrices", [])
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise TypeError(f"matrices must be a list of names, got {names!r}; {_RETURNED}")
+    unknown = sorted(set(names) - {entry.name for entry in plan.taken})
     if unknown:
         raise ValueError(
             f"state_dict must be of matrices that the plan takes, got {unknown[0]!r}; attach with the plan of the saved run"
         )
-    check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
-    check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
-    tensors = loaded_memory(memories(), state_dict.get("tensors", {}))
-    setting, tiers = switch.checked(state_dict), dict(state_dict.get("tiers", {}))
-    return Loaded(State(state_dict["step"], tensors), setting, tiers, switch.stays_off(setting, state_dict))
+    check_integer("step", state_dict["step"], _RETURNED, least=0)
+    tiers, tensors = state_dict.get("tiers", {}), state_dict.get("tensors", {})
+    check_mapping("tiers", tiers, _RETURNED)
+    check_mapping("tensors", tensors, _RETURNED)
+    loaded = Loaded(State(state_dict["step"], loaded_memory(memories(), tensors)), switch.checked(state_dict), dict(tiers))
+    if switch.stays_off(loaded.setting, state_dict):
+        warn_user(
+            "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
+            "attach with the same until=, or call on() to use EGD again"
+        )
+    return loaded
 
 
 class Carrier:
@@ -107,13 +114,13 @@ class Carrier:
 
     def _take(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         saved = state_dict.pop(KEY, None)
-        self._lacking = saved is None
         try:
             self._found = None if saved is None else self._check(saved)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{error}, or with save_with_optimizer=False to start EGD anew") from None
+            raise type(error)(f"{error}, or attach with save_with_optimizer=False to start EGD anew") from None
 
     def _give(self, optimizer: Optimizer) -> None:
+        self._lacking = self._found is None
         if self._found is not None:
             self._restore(self._found)
         self._found = None
@@ -124,12 +131,17 @@ class Carrier:
 
     def warn_of_lost_state(self) -> None:
         """Warns before EGD's first step if it is not the optimizer's first."""
-        if self._lacking or any(map(_counts, _evidence(self._optimizer))):
+        if self._lacking or has_stepped(self._optimizer):
             warn_user(
                 f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
                 f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
                 f"state_dict. If EGD is meant to start here, call on()"
             )
+
+
+def has_stepped(optimizer: Optimizer) -> bool:
+    """Whether its state shows an earlier step. That of SGD without momentum shows none."""
+    return any(map(_counts, _evidence(optimizer)))
 
 
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from egalitarian.checks import check_bool, check_number
 from egalitarian.optimizers.autocast import Autocast
 from egalitarian.optimizers.checkpoint import KEY
 from egalitarian.optimizers.engine import Engine, Group, share_text
-from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_doubts, warn_of_misspelt
+from egalitarian.optimizers.host import caller_of_step, misspelt, refuse_differentiable, warn_of_doubts
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
@@ -106,8 +106,8 @@ class EGD(torch.optim.SGD):
         self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
-        self._autocast = Autocast(plan.modules, self._chain)  # last, so that an error leaves no hook
         self._warn_of_bare()
+        self._autocast = Autocast(plan.modules, self._chain)  # after all that may raise: an error leaves no hook
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         own: list[Entry] = []
@@ -119,22 +119,23 @@ class EGD(torch.optim.SGD):
             check_bool("equalize", param_group["equalize"])
             _check_settings(param_group)
             refuse_differentiable([param_group])
-            warn_of_misspelt(self, [param_group], self._own_defaults())
+            for text in misspelt(self, [param_group], self._own_defaults()):
+                warn_user(text)
         super().add_param_group(param_group)
         self._planned |= {entry.parameter: entry for entry in own}
         added = self.param_groups[-1]["params"]
         bare = 0 if explicit else sum(each.ndim >= 2 and each not in self._planned for each in added)
+        self._bare += bare
         if hasattr(self, "_engine"):
             try:
                 self._entries()
+                self._warn_of_bare()
             except BaseException:
                 self.param_groups.pop()
+                self._bare -= bare
                 for entry in own:
                     del self._planned[entry.parameter]
                 raise
-        self._bare += bare
-        if hasattr(self, "_engine"):
-            self._warn_of_bare()
 
     def _warn_of_bare(self) -> None:
         """Warns once if two or more matrices have no plan: some may be embeddings or heads."""
@@ -195,8 +196,8 @@ class EGD(torch.optim.SGD):
 
     def _remember(self, state: State) -> None:
         for entry in self._entries():
-            for key, value in state.tensors.get(entry.name, {}).items():
-                self.state[entry.parameter][_OURS + key] = value
+            if memory := state.tensors.get(entry.name):  # at once: Ctrl-C leaves no half of it
+                self.state[entry.parameter].update({_OURS + key: value for key, value in memory.items()})
         for group in self.param_groups:
             group["egd_steps"] = state.step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
@@ -92,24 +92,22 @@ def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
         )
 
 
-def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> None:
-    """Warns of a group's setting that the optimizer does not have, but whose name is close to one that it has."""
+def misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> Iterator[str]:
+    """Warnings of a group's setting that the optimizer does not have, but whose name is close to one that it has."""
     read = {"params", "param_names", *host.defaults, *known}
     for name in dict.fromkeys(name for group in groups for name in group if name not in read):
         if meant := difflib.get_close_matches(name, read, n=1, cutoff=_ALIKE):
-            warn_user(f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?")
+            yield f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?"
 
 
-def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> None:
-    """Warns of settings in a group that the optimizer `EGD` reads, but `attach` does not."""
+def ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> Iterator[str]:
+    """Warnings of settings in a group that the optimizer `EGD` reads, but `attach` does not."""
     for group in groups:
-        ignored = []
         if group.get("equalize", True) is False:
-            ignored.append("equalize=False, which attach does not read; leave its matrices out with matrices(exclude=...)")
+            way_out = "leave its matrices out with matrices(exclude=...)"
+            yield f"a param group has equalize=False, which attach does not read; {way_out}"
         if (decay := group.get("decay_before", 0.0)) not in (0.0, decay_before):
-            ignored.append(f"decay_before={decay}, which attach does not read; pass decay_before= to attach")
-        for setting in ignored:
-            warn_user(f"a param group has {setting}")
+            yield f"a param group has decay_before={decay}, which attach does not read; pass decay_before= to attach"
 
 
 _DOUBTED: WeakSet[Plan] = WeakSet()
@@ -166,11 +164,17 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     absent = [entry for entry in plan.taken if entry.parameter not in held]
     needed = [entry for entry in absent if entry.parameter.requires_grad]  # a frozen one may join once it is unfrozen
-    if (needed and plan is model_or_plan) or (absent and len(absent) == len(plan.taken)):
+    lacks_all = bool(absent) and len(absent) == len(plan.taken)
+    if needed and (lacks_all or plan is model_or_plan):
         raise ValueError(
-            f"optimizer must hold the plan's matrices, got one without {(needed or absent)[0].name!r}; build it from the "
+            f"optimizer must hold the plan's matrices, got one without {needed[0].name!r}; build it from the "
             f"same model, after wrapping or moving that. With several optimizers, attach to the one that holds the matrix, "
             f"or plan fewer with matrices(model, include=...)"
+        )
+    if lacks_all:
+        warn_user(
+            f"{shown([entry.name for entry in absent])} frozen and not in the optimizer, so EGD does nothing until the "
+            f"optimizer gets what is unfrozen; if it never does, plan other layers"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)

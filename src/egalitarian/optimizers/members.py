@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from egalitarian.optimizers.engine import Group
-from egalitarian.optimizers.host import refuse_differentiable, shown, warn_of_ignored, warn_of_misspelt
+from egalitarian.optimizers.host import ignored, misspelt, refuse_differentiable, shown
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry, Plan
 from egalitarian.transforms import Transform, uses_matrices
@@ -23,6 +23,7 @@ class Members:
         self._known = {entry.parameter: entry for entry in plan.entries}
         self._frozen = [entry for entry in plan.left if entry.frozen] if self._equalizes else []
         self._held: dict[Tensor, Entry] = {}
+        self._said: set[str] = set()
 
     def describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
@@ -31,9 +32,12 @@ class Members:
     def check(self, entries: Sequence[Entry]) -> None:
         groups = self._optimizer.param_groups
         refuse_differentiable(groups)
-        warn_of_misspelt(self._optimizer, groups)
-        warn_of_ignored(groups, self._decay_before)
-        if self._plan.targets and not any(entry.taken for entry in entries):
+        for text in (*misspelt(self._optimizer, groups), *ignored(groups, self._decay_before)):
+            if text not in self._said:  # a load makes new groups of the same settings
+                self._said.add(text)
+                warn_user(text)
+        trained = any(entry.parameter.requires_grad for entry in self._plan.taken)
+        if trained and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
                 "matrices: use DDP or ZeRO stage 0"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 
-_INSIDE = {"egalitarian", "torch"}
+_TRAINERS = {"lightning", "pytorch_lightning", "transformers", "accelerate"}
+_INSIDE = {"egalitarian", "torch", *sys.stdlib_module_names, *_TRAINERS}
 
 
 def warn_user(message: str) -> None:
-    """Warns at the innermost line of code that is neither in this library nor in torch.
+    """Warns at the innermost line of code that is not in this library, torch, Python's own modules or a trainer.
 
     Every call shows a warning, also at the same line, since one line may step several optimizers. Callers must not repeat
     themselves.

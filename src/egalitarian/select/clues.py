@@ -10,14 +10,15 @@ from itertools import pairwise
 
 from torch import nn
 
+from egalitarian.select.fused import looks_fused
 from egalitarian.select.layouts import is_layer, layout
 from egalitarian.select.listing import Listed, Owner
 
-_ASIDE = re.compile(r"(.*_)?(router|gate|gating|attn|attention|mask)s?")
+_ASIDE = re.compile(r"(.*_)?(router|gate|gating|attn?|attention|mask)s?")
 """Names of layers whose outputs are weights for the outputs of others, such as attention and gates."""
 _GATES = re.compile(r"(.*_)?(router|gate|gating|modulation|film)s?|adaln.*|rel_pos.*")
 """Names of layers whose outputs scale or shift the outputs of others: never a head."""
-_INNER = ("pooler", "pre_classifier")
+_INNER = {"pooler", "pre_classifier"}
 """Names of layers right before a head."""
 _ATTENTION = {"key", "query", "k", "q", "keys", "queries", "q_proj", "k_proj"}
 _PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -41,6 +42,11 @@ class Layer:
     tied: bool
     """Whether it shares its weight with an embedding."""
     order: int
+
+    @property
+    def pattern(self) -> str:
+        """Its path without its first number: the same layers of numbered blocks share it."""
+        return re.sub(r"(?<![^.])\d+(?![^.])", "*", self.path, count=1)
 
     def feeds(self, other: Layer) -> bool:
         """Whether the width of its outputs fits the inputs of the other layer, if need be after flattening channels."""
@@ -80,7 +86,11 @@ class Clues:
         for layer in self.layers:
             for _, module in layer.around:
                 self._inside.setdefault(module, []).append(layer)
-        self._outer = [layer for layer in self.layers if not _is_inner(layer) and not layer.is_named(_GATES)]
+        self._led = {layer for layer in self.layers if self._has_neighbour(layer, 0)}
+        """Layers that a Sequential around them calls after others."""
+        self._followed = {layer for layer in self.layers if self._has_neighbour(layer, -1)}
+        """Layers that a Sequential around them calls before others."""
+        self._outer = [layer for layer in self.layers if not _is_inner(layer)]
         self.ends = [layer for layer in self._outer if layer.simple and not self._is_repeated(layer.around)]
         """The layers that can be a head: those outside of repeated blocks."""
         self.last = self._outer[-1] if self._outer and self._outer[-1] in self.ends else None
@@ -106,23 +116,37 @@ class Clues:
         flattened = layer.spatial and any(width % layer.outputs == 0 for width in self._flat)
         return self._taken_in[layer.outputs] == own and not flattened
 
+    def block_ends(self) -> list[Layer]:
+        """Where repeated blocks end, if nothing takes what the last one puts out, and that is less than it takes."""
+        final = self.layers[-1]
+        blocks = [
+            block for (_, outer), (_, block) in pairwise(final.around) if isinstance(outer, nn.ModuleList | nn.Sequential)
+        ]
+        narrows = bool(blocks) and final.outputs < min(self._inside[blocks[0]][0].inputs)
+        if not narrows or final not in self._outer or not final.simple or not self.ends_here(final):
+            return []
+        return [layer for layer in self._outer if layer.pattern == final.pattern]
+
     def alike(self, heads: list[Layer]) -> list[Layer]:
         """The heads, and other layers that look like them: several heads often share the width of their inputs."""
-        return heads + [layer for layer in self.ends if layer not in heads and self._is_beside(layer, heads)]
+        return heads + [each for each in self._beside(heads) if not self._is_joined(each, heads)]
 
-    def orphans(self, heads: list[Layer]) -> list[Layer]:
-        """Layers that are not among the heads, but whose outputs fit no other layer. They may be heads, too."""
-        return [layer for layer in self.ends if layer not in heads and self._is_orphan(layer)]
+    def doubtful(self, heads: list[Layer]) -> list[Layer]:
+        """Other layers that may be heads: their outputs fit no other layer, or may enter one only in part."""
+        beside = self._beside(heads)
+        others = [layer for layer in self.ends if layer not in heads and not self._is_within(layer, heads)]
+        return [layer for layer in others if layer in beside or self._is_orphan(layer, heads)]
 
     def strangers(self, heads: list[Layer]) -> list[Listed]:
         """Matrices of unrecognised modules that may take the outputs of one of these heads. Each may be a head instead."""
         widths = {head.outputs: head for head in heads}
-        return [
-            item
+        found = {
+            item: None
             for owner, item in self.others
             for head in [widths.get(width) for width in item.parameter.shape]
             if head is not None and self._may_follow(owner, item, head)
-        ]
+        }
+        return list(found)
 
     def _may_follow(self, owner: Owner, item: Listed, head: Layer) -> bool:
         """Whether the matrix can come after the head: by its owner's order, by a module around both, or as an embedding."""
@@ -133,9 +157,9 @@ class Clues:
         holds = any(module is owner.module for _, module in head.around)
         return (owner.order > head.order or holds) and not self._is_repeated(owner.around)
 
-    def _is_orphan(self, layer: Layer) -> bool:
+    def _is_orphan(self, layer: Layer, heads: list[Layer]) -> bool:
         """Whether its outputs fit no other layer: neither whole, nor split in equal parts, nor concatenated with others."""
-        if layer.is_named(_ASIDE) or self._is_followed(layer):
+        if layer.is_named(_ASIDE) or layer in self._followed:
             return False
         width, here = layer.outputs, self.layers.index(layer)
         if any(layer.feeds(other) and layer.spatial >= other.spatial for other in self.layers[:here]):
@@ -145,29 +169,57 @@ class Clues:
         parts = any(
             width % each == 0 or (each % width == 0 and each <= _PARTS * width) for each in taken if each > 1 < width
         )
-        joined = any(each > width and not self._is_made(each) for each in taken)
-        return not parts and not joined and not any(layer.feeds(other) for other in later)
+        return not parts and not self._is_joined(layer, heads) and not any(layer.feeds(other) for other in later)
 
-    def _is_followed(self, layer: Layer) -> bool:
-        """Whether more layers follow it in a Sequential around it."""
+    def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
+        """Whether a later layer may take its outputs in parts or together with others, as no other layer has that width.
+
+        If a head has as many outputs, only multiples of that width count: there it would be joined with layers like it.
+        """
+        here, width = self.layers.index(layer) + 1, layer.outputs
+        known = {each for other in self.layers[:here] for each in other.inputs}
+        taken = {each for other in self.layers[here:] if other not in self._led for each in other.inputs} - known
+        if any(head.outputs == width for head in heads):
+            fits = {each for each in taken if each > width > 1 and each % width == 0}
+        else:
+            fits = {each for each in taken if each > width or (each > 1 and width % each == 0)}
+        return any(not self._is_made(each) for each in fits)
+
+    def _has_neighbour(self, layer: Layer, end: int) -> bool:
+        """Whether a Sequential around it has other layers before it (`end` 0) or after it (`end` -1)."""
         return any(
-            isinstance(parent, nn.Sequential) and self._inside[parent][-1] not in self._inside[child]
+            isinstance(parent, nn.Sequential) and self._inside[parent][end] is not self._inside[child][end]
             for (_, parent), (_, child) in pairwise(layer.around)
         )
 
     def _is_made(self, width: int) -> bool:
-        """Whether a single layer or embedding has outputs of this width."""
-        widths = {layer.outputs for layer in self.layers} | {item.parameter.shape[-1] for _, item in self.others}
-        return width in widths or any(layer.spatial and width % layer.outputs == 0 for layer in self.layers)
-
-    def _is_beside(self, layer: Layer, heads: list[Layer]) -> bool:
-        if not self.ends_here(layer) or layer.is_named(_ASIDE):
-            return False
-        near = [head for head in heads if head.spatial == layer.spatial]
-        if any(layer.outputs == head.outputs for head in near):
+        """Whether a single layer or embedding has outputs of this width, and does not feed the next of a Sequential."""
+        if any(item.parameter.shape[-1] == width for _, item in self.others):
             return True
-        fed = any(other.feeds(layer) for other in self.layers[: self.layers.index(layer)])
-        return fed and any(layer.inputs == head.inputs for head in near)
+        fits = [each for each in self.layers if each.outputs == width or (each.spatial and width % each.outputs == 0)]
+        return any(each not in self._followed for each in fits)
+
+    def _is_within(self, layer: Layer, heads: list[Layer]) -> bool:
+        """Whether it is deep in a module that alone feeds a head further out: what it puts out stays in there."""
+        return any(len(layer.around) > len(head.around) and self._is_fed_by_part(layer, head) for head in heads)
+
+    def _is_fed_by_part(self, layer: Layer, head: Layer) -> bool:
+        """Whether all that fits the head's part is in the part that holds the layer, each a child of what holds both."""
+        depth = next(i for i, (one, other) in enumerate(zip(layer.around, head.around, strict=False)) if one != other)
+        part, around = self._inside[layer.around[depth][1]], self._inside[head.around[depth][1]]
+        fits = [each for each in self.layers if each.feeds(around[0]) and each not in around and each is not layer]
+        return bool(fits) and all(each in part for each in fits)
+
+    def _beside(self, heads: list[Layer]) -> list[Layer]:
+        """What ends like one of the heads: with as many outputs, or from inputs of its width."""
+        others = [layer for layer in self.ends if layer not in heads and not layer.is_named(_ASIDE)]
+        ends = [layer for layer in others if self.ends_here(layer) and not self._is_within(layer, heads)]
+        return [layer for layer in ends if any(self._are_alike(layer, head) for head in heads)]
+
+    def _are_alike(self, layer: Layer, head: Layer) -> bool:
+        earlier = self.layers[: self.layers.index(layer)]
+        fed = layer.inputs == head.inputs and any(other.feeds(layer) for other in earlier)
+        return layer.spatial == head.spatial and (layer.outputs == head.outputs or fed)
 
     def _is_repeated(self, around: Sequence[tuple[str, nn.Module]]) -> bool:
         """Whether the innermost module is in one of several blocks that follow each other.
@@ -234,7 +286,12 @@ def layers_of(listed: Iterable[Listed]) -> Network:
 def outermost(heads: Iterable[Layer]) -> list[Layer]:
     """The layers without those that feed another one further out, as a dense layer inside `head` feeds the decoder."""
     found = list(dict.fromkeys(heads))
-    return [one for one in found if not any(one.feeds(other) and len(other.around) < len(one.around) for other in found)]
+    return [one for one in found if not any(one.feeds(other) and _is_outside(other, one) for other in found)]
+
+
+def _is_outside(outer: Layer, inner: Layer) -> bool:
+    """Whether the module that holds the outer one is around what holds the inner one."""
+    return len(outer.around) < len(inner.around) and outer.around[:-1] == inner.around[: len(outer.around) - 1]
 
 
 def _chains(block: nn.Module, first: list[Layer], second: list[Layer]) -> bool:
@@ -281,7 +338,11 @@ def _is_one_of_many(parent: nn.Module, module: nn.Module) -> bool:
 
 
 def _is_inner(layer: Layer) -> bool:
-    return any(step in _INNER for step in layer.path.split("."))
+    """Whether its name says that it is no head: a pooler, a gate, or several projections in one weight."""
+    steps = layer.path.split(".")
+    return (
+        layer.is_named(_GATES) or looks_fused(steps[-1], layer.outputs, min(layer.inputs)) or not _INNER.isdisjoint(steps)
+    )
 
 
 def _kind(module: nn.Module) -> tuple[object, ...]:

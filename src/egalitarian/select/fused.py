@@ -18,6 +18,8 @@ _SEVERAL = re.compile(r"(.*_)?(w?(qkvz?|kqv|qk|kv)|query_key_value|key_value|gat
 _PERHAPS = re.compile(r"in_proj(_.*)?|c_attn|(attn?|attention)(_proj)?|[xh]2h|input_linear|weights_in")
 """Names of fused weights, if the outputs are a multiple of the inputs. For `in_proj`, at least twice as many is enough."""
 
+_HEAD_SIZES = ("head_size", "head_dim", "attention_head_size")
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -50,7 +52,7 @@ def _query_key_value(holder: Any, rows: int) -> Pieces:
 
 def _head_by_head(holder: Any, rows: int) -> Pieces:
     """Query, key and value of the first head, then of the second, and so on."""
-    size = holder.head_size if hasattr(holder, "head_size") else holder.head_dim
+    size = next(filter(None, (getattr(holder, name, 0) for name in _HEAD_SIZES)))
     return Pieces((size,) * 3, rows // (3 * size))
 
 
@@ -76,6 +78,12 @@ def _mamba(holder: Any, _rows: int) -> Pieces:
     return Pieces((holder.time_step_rank, holder.ssm_state_size, holder.ssm_state_size))
 
 
+def _mamba2(holder: Any, _rows: int) -> Pieces:
+    """The gate, then what the convolution takes (inputs, B and C), then the time steps."""
+    inner, state = holder.intermediate_size, holder.n_groups * holder.ssm_state_size
+    return Pieces((inner, inner, state, state, holder.num_heads))
+
+
 def _grouped(rows: int, shared: int, groups: int = 1) -> Pieces:
     return Pieces((rows // groups - 2 * shared, shared, shared), groups)
 
@@ -95,8 +103,10 @@ _TABLE: tuple[tuple[str, tuple[str, ...], tuple[str, ...], Callable[[Any, int], 
     ("c_attn", _HF, ("GPTBigCodeAttention",), _bigcode),
     ("gate_up_proj", _HF, (), _equal(2)),
     ("Wi", _HF, ("ModernBertMLP", "ModernBertDecoderMLP"), _equal(2)),
+    ("in_proj", _HF, ("DisentangledSelfAttention",), _head_by_head),
+    ("in_proj", _HF, ("Mamba2Mixer",), _mamba2),
     ("in_proj", _HF, ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer"), _equal(2)),
-    ("x_proj", _HF, ("MambaMixer", "FalconMambaMixer"), _mamba),
+    ("x_proj", _HF, ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer"), _mamba),
 )
 """The layer's name; the packages and classes that hold it, where no class means all; and the rule for its rows."""
 
@@ -113,7 +123,7 @@ def fused(holder: object, name: str, rows: int, inputs: int) -> tuple[Pieces | N
 
 def looks_fused(name: str, outputs: int, inputs: int) -> bool:
     """Whether the name suggests several matrices; for some names, only if there are many more outputs than inputs."""
-    wide = outputs >= 2 * inputs and (outputs % inputs == 0 or name.startswith("in_proj"))
+    wide = outputs >= 2 * inputs > 0 and (outputs % inputs == 0 or name.startswith("in_proj"))
     return bool(_SEVERAL.fullmatch(name.lower())) or (wide and bool(_PERHAPS.fullmatch(name.lower())))
 
 
@@ -124,7 +134,7 @@ def _known(holder: object, name: str, rows: int) -> Pieces | None:
         if layer == name and any(f"{home}.".startswith(f"{package}.") for home in homes for package in packages):
             try:
                 pieces = rule(holder, rows)
-            except AttributeError:  # another version of that class
+            except (AttributeError, StopIteration):  # another version of that class
                 continue
             if pieces is not None and pieces.covers(rows):
                 return pieces

@@ -27,6 +27,7 @@ _LIKELY = re.compile(
 )
 """Names of many heads, but of other layers as well."""
 _BY_WIDTH = "by the widths of the layers, though {} {} registered last"
+_BY_NAME = "for its name, though {} {} registered last"
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,11 @@ def _judged(clues: Clues) -> _Verdict:
     """The heads by evidence, with layers that look like them, and their rivals."""
     verdict = _found(clues)
     heads = sorted(clues.alike(verdict.heads), key=lambda layer: layer.order)
-    rivals, why = [layer for layer in verdict.rivals if layer not in heads], verdict.why
-    if not rivals and heads:
-        rivals, why = clues.orphans(heads), "by names and order, though nothing takes the outputs of {} either"
-    return _Verdict(heads, rivals, why if rivals else "", verdict.certain)
+    rivals = [layer for layer in verdict.rivals if layer not in heads]
+    why = verdict.why if rivals or not verdict.rivals else ""
+    if heads and not why and (rivals := clues.doubtful(heads)):
+        why = "by names and order, though nothing takes the outputs of {} either"
+    return _Verdict(heads, rivals, why, verdict.certain)
 
 
 def _found(clues: Clues) -> _Verdict:
@@ -145,7 +147,9 @@ def _found(clues: Clues) -> _Verdict:
             return _Verdict(rivals, [last], _BY_WIDTH)
         return _Verdict([last], [])
     if any(last.feeds(layer) for layer in likely):
-        return _Verdict(likely, [])
+        if all(clues.ends_here(layer) for layer in likely):
+            return _Verdict(likely, [])
+        return _Verdict(likely, [last], _BY_NAME)
     return _Verdict([last], likely, "as what is registered last, though {} {} named like a head")
 
 
@@ -158,16 +162,18 @@ def _among_named(clues: Clues, named: list[Layer]) -> _Verdict:
     if trunks and clues.ends_here(last):
         heads = [layer for layer in named if layer not in [*trunks, last]]
         return _Verdict([*heads, last], trunks, "as what is registered last, though {} {} named like a head", True)
-    return _Verdict(named, [last], "for its name, though {} {} registered last", True)
+    return _Verdict(named, [last], _BY_NAME, True)
 
 
 def _fed(clues: Clues) -> _Verdict:
-    """A head that is registered before the layers that feed it, such as a recurrent layer or repeated blocks."""
+    """A head that is registered before the layers that feed it, such as repeated blocks, or that ends those blocks."""
     if not clues.layers:
         return _Verdict([], [])
     final = clues.layers[-1]
     found = [end for end in clues.ends if clues.ends_here(end) and final.feeds(end)]
-    return _Verdict(found, [final], _BY_WIDTH)
+    if found:
+        return _Verdict(found, [final], _BY_WIDTH)
+    return _Verdict(clues.block_ends(), [], "by the widths of the layers, though repeated blocks seldom end in one")
 
 
 def _items(listed: Sequence[Listed], modules: Iterable[nn.Module]) -> frozenset[Listed]:

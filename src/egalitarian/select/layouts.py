@@ -53,6 +53,8 @@ def layout(owner: Owner, parameter: Tensor) -> Layout:
         return Layout(pieces=Pieces((layer.hidden_size,) * gates) if gates > 1 and "_hr_" not in local else None)
     if type(layer).__name__.endswith("Experts") and parameter.ndim > 1 and parameter.shape[0] == _stack_of(layer):
         return _experts(layer, local, parameter)
+    if owner.factor == local and parameter.ndim == 2:
+        return _layer(owner, parameter, 0)
     if local == "weight" and is_layer(layer):
         if isinstance(layer, _TRANSPOSED) and layer.groups != 1:
             return Layout(1, reason="grouped transposed convolution")

@@ -55,7 +55,7 @@ class Owner:
     @cached_property
     def factor(self) -> str:
         """Which factor of an adapter this is; empty for a weight that is none."""
-        return next((step for step in _FACTORS if step in self.path.split(".")[-2:]), "")
+        return next((step for step in _FACTORS if step in [self.local, *self.path.split(".")[-2:]]), "")
 
     @cached_property
     def unit(self) -> tuple[tuple[str, nn.Module], ...]:
@@ -118,6 +118,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def _of_mapping(model: Mapping[str, Tensor]) -> list[Listed]:
     first: dict[Tensor, str] = {}
     for name, tensor in model.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a mapping must have names as keys, got {name!r}; pass strings")
         if not isinstance(tensor, Tensor):
             raise TypeError(f"a mapping must hold tensors, got {type(tensor).__name__} for {name!r}; leave it out")
         if first.setdefault(tensor, name) != name:

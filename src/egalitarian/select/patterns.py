@@ -92,9 +92,9 @@ class Index:
         return f"{what} must match a parameter, got {selector!r}, which matches nothing; {hint}"
 
     def _modules(self) -> dict[str, nn.Module]:
-        """All modules of the model, also those without parameters."""
+        """All modules inside the model, also those without parameters."""
         roots = {owner.around[0][1] for item in self._listed for owner in item.owners}
-        return {name: module for root in roots for name, module in root.named_modules()}
+        return {name: module for root in roots for name, module in root.named_modules() if name}
 
 
 def chosen(index: Index, selectors: Sequence[Selector]) -> set[Listed]:

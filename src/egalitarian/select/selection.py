@@ -321,7 +321,7 @@ def _check_matrices(what: str, named: Sequence[Listed], found: Sequence[Listed])
     if not named and found:
         raise ValueError(
             f"{what} must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
-            f"a matrix has at least two dimensions"
+            f"a matrix has at least two dimensions, not counting the axis of a stack"
         )
 
 

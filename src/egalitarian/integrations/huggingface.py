@@ -151,7 +151,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         self._write(state)
         self._remove()
         if (error := self._missing()) is not None:  # no error: the finished training is worth keeping
-            warn_user(f"until was never asked: {error}")
+            warn_user(f"until got no metric: {error}")
 
     def _remove(self) -> None:
         if self.attachment is not None and self._handle is not None:
@@ -221,7 +221,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     @saved.setter
     def saved(self, text: str | None) -> None:
         raise ValueError(
-            "restore_callback_states_from_checkpoint must be False, got True, which makes callbacks anew without their "
+            "restore_callback_states_from_checkpoint must be False, got True, which creates new callbacks without their "
             "plan and transform; leave it out: EGD's state is restored in any case"
         )
 
@@ -235,8 +235,8 @@ def _warn_of_a_used_optimizer(optimizer: Optimizer) -> None:
     """Warns if EGD starts at step 0 and the optimizer does not: a Trainer keeps it from one `train` to the next."""
     if has_stepped(optimizer):
         warn_user(
-            f"{type(optimizer).__name__} goes on from an earlier train(), but EGD starts at step 0 and switched on; "
-            f"build a new Trainer so that both start anew, or resume from a checkpoint"
+            f"{type(optimizer).__name__} continues from an earlier train(), but EGD starts at step 0 and switched on; "
+            f"build a new Trainer so that both start from step 0, or resume from a checkpoint"
         )
 
 

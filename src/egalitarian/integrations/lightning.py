@@ -151,7 +151,7 @@ class EGDCallback(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._settings.get("until") is not None and self._idle:
-            warn_user("until was never asked: no validation came before the end of fit; validate more often")
+            warn_user("until got no metric: no validation came before the end of fit; validate more often")
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":

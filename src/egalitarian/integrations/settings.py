@@ -133,8 +133,8 @@ def observe(egd: Attachment, monitor: str, metric: Any, say: Callable[[str], Non
 def warn_of_copy(owner: str) -> None:
     """Warns that a callback was copied during a training: the copy has no EGD attached."""
     warn_user(
-        f"a copy or pickle of this {owner} does not include the EGD that it has attached; the copy attaches anew when a "
-        f"training starts with it"
+        f"a copy or pickle of this {owner} does not include the EGD that it has attached; the copy attaches its own "
+        f"when a training starts with it"
     )
 
 

@@ -375,7 +375,7 @@ class Attachment:
         if self._saved_tiers:
             saved, self._saved_tiers = self._saved_tiers, {}
             warn_of_other_tiers(self._tiers(), saved)
-        self._members.report_thawed()
+        self._members.warn_of_unfrozen()
         if not scaling:  # with a scaler, the cut-off is for float16 already
             self._autocast.warn_of_noise()
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0

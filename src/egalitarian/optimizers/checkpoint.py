@@ -117,7 +117,7 @@ class Carrier:
         try:
             self._found = None if saved is None else self._check(saved)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{error}, or attach with save_with_optimizer=False to start EGD anew") from None
+            raise type(error)(f"{error}, or attach with save_with_optimizer=False to start EGD from step 0") from None
 
     def _give(self, optimizer: Optimizer) -> None:
         self._lacking = self._found is None
@@ -133,7 +133,7 @@ class Carrier:
         """Warns before EGD's first step if it is not the optimizer's first."""
         if self._lacking or has_stepped(self._optimizer):
             warn_user(
-                f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
+                f"{type(self._optimizer).__name__} continues from earlier steps, but EGD starts at step 0 and switched on: "
                 f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
                 f"state_dict. If EGD is meant to start here, call on()"
             )
@@ -177,6 +177,6 @@ def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> Non
     if changed:
         shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
         warn_user(
-            f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
+            f"the precision differs from that of the saved run: {shown}; to continue as before, attach with "
             f"Polar(precision=...) of that name"
         )

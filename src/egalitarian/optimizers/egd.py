@@ -263,8 +263,8 @@ class EGD(torch.optim.SGD):
                 )
         if KEY in state_dict:
             warn_user(
-                "state_dict has the state of an attachment, which EGD does not read: steps and filters start anew; to "
-                "resume, attach to torch.optim.SGD instead"
+                "state_dict has the state of an attachment, which EGD does not read: steps and filters start from zero; "
+                "to resume, attach to torch.optim.SGD instead"
             )
         super().load_state_dict(state_dict)
         for group in self.param_groups:

@@ -145,8 +145,8 @@ def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
         decay = group["weight_decay"]
         if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
             warn_user(
-                f"weight_decay={decay:g} suits equalised gradients, but it outlives the switch-off and may then undo what "
-                f"was learnt; leave until=None, or lower weight_decay when EGD switches off"
+                f"weight_decay={decay:g} suits equalised gradients, but it stays after the switch-off and may then undo "
+                f"what was learnt; leave until=None, or lower weight_decay when EGD switches off"
             )
             return
 
@@ -173,8 +173,8 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
         )
     if lacks_all:
         warn_user(
-            f"{shown([entry.name for entry in absent])} frozen and not in the optimizer, so EGD does nothing until the "
-            f"optimizer gets what is unfrozen; if it never does, plan other layers"
+            f"the plan takes only {shown([entry.name for entry in absent])}, frozen and not in the optimizer, so EGD does "
+            f"nothing until they are unfrozen and added; if that never happens, plan other layers"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)

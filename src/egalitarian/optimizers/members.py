@@ -23,7 +23,7 @@ class Members:
         self._known = {entry.parameter: entry for entry in plan.entries}
         self._frozen = [entry for entry in plan.left if entry.frozen] if self._equalizes else []
         self._held: dict[Tensor, Entry] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")
@@ -33,8 +33,8 @@ class Members:
         groups = self._optimizer.param_groups
         refuse_differentiable(groups)
         for text in (*misspelt(self._optimizer, groups), *ignored(groups, self._decay_before)):
-            if text not in self._said:  # a load makes new groups of the same settings
-                self._said.add(text)
+            if text not in self._warned:  # a load makes new groups of the same settings
+                self._warned.add(text)
                 warn_user(text)
         trained = any(entry.parameter.requires_grad for entry in self._plan.taken)
         if trained and not any(entry.taken for entry in entries):
@@ -51,22 +51,20 @@ class Members:
         unknown = [entry.name for parameter, entry in now.items() if parameter not in known and parameter.ndim >= 2]
         self._held = now
         if self._equalizes:
-            _warn(gone, "left the optimizer", _ANEW)
-            _warn(unknown, "joined the optimizer but not the plan: not equalised", _ANEW)
+            _warn(gone, "left the optimizer", _ATTACH_AGAIN)
+            _warn(unknown, "joined the optimizer but not the plan: not equalised", _ATTACH_AGAIN)
 
-    def report_thawed(self) -> None:
+    def warn_of_unfrozen(self) -> None:
         """Warns once of matrices that were frozen when the plan was made, and have a gradient now."""
         trained = [entry for entry in self._frozen if entry.parameter in self._held]
-        thawed = [entry.name for entry in trained if entry.parameter.grad is not None]
-        if thawed:
+        unfrozen = [entry.name for entry in trained if entry.parameter.grad is not None]
+        if unfrozen:
             self._frozen = []
-            way_out = (
-                f"plan with matrices(model, include=[{thawed[0]!r}, ...]) from the start, or remove() EGD and attach again"
-            )
-            _warn(thawed, "frozen when the plan was made, with a gradient now: not equalised", way_out)
+            way_out = f"plan them from the start, with matrices(model, include=[{unfrozen[0]!r}, ...]), or attach again"
+            _warn(unfrozen, "frozen when the plan was made, with a gradient now: not equalised", way_out)
 
 
-_ANEW = "for a new plan, remove() EGD and attach again"
+_ATTACH_AGAIN = "for a new plan, remove() EGD and attach again"
 
 
 def _warn(names: Sequence[str], what: str, way_out: str) -> None:

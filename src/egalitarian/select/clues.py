@@ -53,7 +53,7 @@ class Layer:
         flat = self.spatial and not other.spatial and any(width % self.outputs == 0 for width in other.inputs)
         return self is not other and (self.outputs in other.inputs or flat)
 
-    def says(self, names: re.Pattern[str]) -> bool:
+    def has_name(self, names: re.Pattern[str]) -> bool:
         """Whether its own name, without those of the modules around it, is one of these."""
         return bool(names.fullmatch(self.path.lower().rpartition(".")[2]))
 
@@ -104,9 +104,9 @@ class Clues:
     def named(self, names: re.Pattern[str]) -> list[Layer]:
         """The last layer of every module with such a name. A layer that has such a name itself is preferred."""
         parts: dict[nn.Module, Layer] = {}
-        for layer in self._outer:
+        for layer in (each for each in self._outer if each.simple):
             part = _part(layer, names)
-            if part is not None and layer.simple and (part not in parts or layer.says(names) >= parts[part].says(names)):
+            if part is not None and (part not in parts or layer.has_name(names) >= parts[part].has_name(names)):
                 parts[part] = layer
         return list(dict.fromkeys(parts.values()))
 
@@ -137,7 +137,7 @@ class Clues:
         others = [layer for layer in self.ends if layer not in heads and not self._is_within(layer, heads)]
         return [layer for layer in others if layer in beside or self._is_orphan(layer, heads)]
 
-    def strangers(self, heads: list[Layer]) -> list[Listed]:
+    def unrecognised(self, heads: list[Layer]) -> list[Listed]:
         """Matrices of unrecognised modules that may take the outputs of one of these heads. Each may be a head instead."""
         widths = {head.outputs: head for head in heads}
         found = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-FUSED = "one matrix, perhaps several fused: split= parts them"
+FUSED = "one matrix, perhaps several fused: split it with split="
 _IN_ORDER = "rows taken to be query, key and value one after another; split= changes that"
 _SEVERAL = re.compile(r"(.*_)?(w?(qkvz?|kqv|qk|kv)|query_key_value|key_value|gate_up|up_gate|w12|w13|in_proj_ba)(_.*)?")
 """Names of fused weights: one of the parts between underscores is enough."""

@@ -62,8 +62,8 @@ def heads_of(listed: Sequence[Listed]) -> Heads:
     items = _items(listed, (layer.module for layer in verdict.heads))
     rivals, names, why = _items(listed, (layer.module for layer in verdict.rivals)), verdict.rivals, verdict.why
     mine, others = [layer.path for layer in verdict.heads], [layer.path for layer in names]
-    if mine and not why and not verdict.certain and (strangers := clues.strangers(verdict.heads)):
-        rivals, others = frozenset(strangers), [item.name for item in strangers]
+    if mine and not why and not verdict.certain and (unrecognised := clues.unrecognised(verdict.heads)):
+        rivals, others = frozenset(unrecognised), [item.name for item in unrecognised]
         why = "by the order of the layers, though {} may take its outputs"
     if not mine or not why:
         return Heads(items)

@@ -91,8 +91,8 @@ class Entry:
             parts.append(f"{stack}{target.rows} x {target.columns}" + (f", {target.note}" if target.note else ""))
         unique = list(dict.fromkeys(parts))
         text = " + ".join(parts) if len(unique) > 1 else f"{len(parts)} times {unique[0]}" if parts[1:] else unique[0]
-        turns = {target.repeats for target in self.targets if target.repeats > 1}
-        text += "".join(f", rows in {each} turns" for each in turns)
+        groups = {target.repeats for target in self.targets if target.repeats > 1}
+        text += "".join(f", rows interleaved in {each} groups" for each in groups)
         return f"taken as {text}" + "".join(f" ({remark})" for remark in (self.remark, self.note) if remark)
 
 

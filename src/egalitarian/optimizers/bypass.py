@@ -1,71 +1,19 @@
-"""Warns of updates that bypass EGD: closures that an optimizer ignores, and weights that change without a step."""
+"""Warns of updates that bypass EGD: weights that change without a step."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from egalitarian.optimizers.engine import STEPS_BEFORE_WARNING
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry
-
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Arguments of a step, by position and by name."""
-
-_WAY_OUT = "compute the gradients before the step, and call step() without a closure"
-
-
-class ClosureThenEGD:
-    """A closure followed by EGD, since the gradients exist only after the closure has run."""
-
-    def __init__(self, closure: Callable[..., Any], transform: Callable[[], None], sample: Tensor | None) -> None:
-        self._closure, self._transform, self.sample = closure, transform, sample
-        self.before = _copied(sample)
-        self.between: Tensor | None = None
-        self.ran = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.enable_grad():
-            loss = self._closure(*args, **kwargs)
-        if not self.ran:
-            self.ran, self.between = True, _copied(self.sample)
-        self._transform()
-        return loss
-
-
-class Closures:
-    """Wraps the closure of each step. Warns once if the optimizer ignores its closure, or updates before calling it."""
-
-    def __init__(self, host: str, sample: Tensor | None) -> None:
-        self._host, self._sample, self._ignored = host, sample, False
-
-    def wrapped(self, args: tuple[Any, ...], kwargs: dict[str, Any], transform: Callable[[], None]) -> Call | None:
-        """The arguments of a step with their closure wrapped; None without a closure."""
-        if callable(closure := kwargs.get("closure")):
-            return args, {**kwargs, "closure": ClosureThenEGD(closure, transform, self._sample)}
-        for place, value in enumerate(args):
-            if callable(value) and not isinstance(value, (Optimizer, nn.Module)):
-                return (*args[:place], ClosureThenEGD(value, transform, self._sample), *args[place + 1 :]), kwargs
-        return None
-
-    def judge(self, closure: ClosureThenEGD) -> None:
-        """Warns, after a step, if it did not use its closure. Unchanged weights, as with lr 0, prove nothing."""
-        if not closure.ran and not self._ignored:
-            self._ignored = True
-            warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
-        before, between, after = closure.before, closure.between, _copied(closure.sample)
-        if before is None or between is None or after is None or torch.equal(before, after):
-            return
-        self._sample = None
-        if torch.equal(between, after):
-            warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
 
 
 class UnseenUpdates:
@@ -87,7 +35,7 @@ class UnseenUpdates:
 
     @torch._disable_dynamo  # type: ignore[attr-defined]
     def _look(self, parameter: Tensor) -> None:
-        last, now = self._last, _copied(parameter)
+        last, now = self._last, copied(parameter)
         self._last = now
         if last is not None and now is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move or cast
             self._changes += not torch.equal(last, now)
@@ -113,7 +61,7 @@ def capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def _copied(parameter: Tensor | None) -> Tensor | None:
+def copied(parameter: Tensor | None) -> Tensor | None:
     """A copy of its first entries, of which an update changes nearly all. None where values cannot be compared."""
     if parameter is None or parameter.is_meta or capturing():
         return None

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from egalitarian.apply import State, gradient_dtype, loaded_memory
+from egalitarian.apply import State, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
 from egalitarian.select import Plan
-from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
+from egalitarian.transforms import Transform, is_of_chain
 
 KEY = "egalitarian"
 """The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
@@ -155,28 +154,3 @@ def _evidence(optimizer: Optimizer) -> Iterator[Any]:
 
 def _counts(value: Any) -> bool:
     return bool(value.any()) if isinstance(value, Tensor) else bool(value)
-
-
-def tiers_of(plan: Plan, chain: tuple[Transform, ...], compute: torch.dtype | None, half: bool) -> dict[str, str]:
-    """The precision of every matrix, by name."""
-    tiers: dict[str, str] = {}
-    for entry in plan.taken:
-        parameter = entry.parameter
-        site = Site("", 0, compute or gradient_dtype(parameter), half)
-        for link in chain:
-            if isinstance(link, MatrixTransform):
-                for target in entry.targets:
-                    if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
-                        tiers[target.name] = tier
-    return tiers
-
-
-def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> None:
-    """Warns if a matrix has another precision than in the saved run."""
-    changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]]
-    if changed:
-        shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-        warn_user(
-            f"the precision differs from that of the saved run: {shown}; to continue as before, attach with "
-            f"Polar(precision=...) of that name"
-        )

@@ -1,0 +1,118 @@
+"""EGD's place in a step: a hook before the update, and a wrapped closure where there is one.
+
+A hook alone would run before the closure has computed the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from egalitarian.optimizers.bypass import copied
+from egalitarian.optimizers.host import Caller, caller_of_step, stepping
+from egalitarian.optimizers.notices import warn_user
+from egalitarian.select import Entry
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments of a step, by position and by name."""
+
+_WAY_OUT = "compute the gradients before the step, and call step() without a closure"
+
+
+class StepHooks:
+    """Runs EGD at every step of an optimizer.
+
+    Args:
+        optimizer: the attachment's.
+        entries: those of the parameters in its param groups. The first matrix shows whether weights change.
+        begin: called once, before the first step.
+        transform: transforms the gradients, given the caller of the step.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, entries: Iterable[Entry], begin: Callable[[], None], transform: Callable[[Caller], None]
+    ) -> None:
+        sample = next((entry.parameter for entry in entries if entry.taken), None)
+        self._closures = Closures(type(optimizer).__name__, sample)
+        self._begin, self._transform, self._begun = begin, transform, False
+        self.stepping = stepping(optimizer)
+        """The optimizer that makes the update, on which the hooks are."""
+        self._handles = [
+            self.stepping.register_step_pre_hook(self._before_step),
+            self.stepping.register_step_post_hook(self._after_step),
+        ]
+
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        caller = caller_of_step(optimizer)
+        if caller.nested:
+            return None
+        if not self._begun and caller.name != "checkpoint":
+            self._begun = True
+            self._begin()
+        transform = partial(self._transform, caller)
+        wrapped = self._closures.wrapped(args, kwargs, transform)
+        if wrapped is None:
+            transform()
+        return wrapped
+
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        closures = [value for value in (*args, *kwargs.values()) if isinstance(value, ClosureThenEGD)]
+        if closures and not caller_of_step(optimizer).nested:
+            self._closures.judge(closures[0])
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+class ClosureThenEGD:
+    """A closure followed by EGD, since the gradients exist only after the closure has run."""
+
+    def __init__(self, closure: Callable[..., Any], transform: Callable[[], None], sample: Tensor | None) -> None:
+        self._closure, self._transform, self.sample = closure, transform, sample
+        self.before = copied(sample)
+        self.between: Tensor | None = None
+        self.ran = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            loss = self._closure(*args, **kwargs)
+        if not self.ran:
+            self.ran, self.between = True, copied(self.sample)
+        self._transform()
+        return loss
+
+
+class Closures:
+    """Wraps the closure of each step. Warns once if the optimizer ignores its closure, or updates before calling it."""
+
+    def __init__(self, host: str, sample: Tensor | None) -> None:
+        self._host, self._sample, self._ignored = host, sample, False
+
+    def wrapped(self, args: tuple[Any, ...], kwargs: dict[str, Any], transform: Callable[[], None]) -> Call | None:
+        """The arguments of a step with their closure wrapped; None without a closure."""
+        if callable(closure := kwargs.get("closure")):
+            return args, {**kwargs, "closure": ClosureThenEGD(closure, transform, self._sample)}
+        for place, value in enumerate(args):
+            if callable(value) and not isinstance(value, (Optimizer, nn.Module)):
+                return (*args[:place], ClosureThenEGD(value, transform, self._sample), *args[place + 1 :]), kwargs
+        return None
+
+    def judge(self, closure: ClosureThenEGD) -> None:
+        """Warns, after a step, if it did not use its closure. Unchanged weights, as with lr 0, prove nothing."""
+        if not closure.ran and not self._ignored:
+            self._ignored = True
+            warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
+        before, between, after = closure.before, closure.between, copied(closure.sample)
+        if before is None or between is None or after is None or torch.equal(before, after):
+            return
+        self._sample = None
+        if torch.equal(between, after):
+            warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")

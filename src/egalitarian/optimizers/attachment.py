@@ -19,12 +19,11 @@ from torch.optim import Optimizer
 from egalitarian.apply import PassSettings, State
 from egalitarian.checks import check_bool, check_integer, check_number
 from egalitarian.kernels import Spectrum, spectrum
-from egalitarian.optimizers.autocast import Autocast
-from egalitarian.optimizers.bypass import UnseenUpdates, capturing
+from egalitarian.optimizers.autocast import Autocast, Tiers
 from egalitarian.optimizers.checkpoint import Carrier, Loaded, checked
 from egalitarian.optimizers.egd import EGD
 from egalitarian.optimizers.engine import Engine, share_text
-from egalitarian.optimizers.hooks import StepHooks
+from egalitarian.optimizers.hooks import StepHooks, UnseenUpdates, capturing
 from egalitarian.optimizers.host import (
     Caller,
     planned,
@@ -34,7 +33,6 @@ from egalitarian.optimizers.host import (
     warn_of_replaced,
 )
 from egalitarian.optimizers.members import Members
-from egalitarian.optimizers.tiers import Tiers
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Plan, annotate
 from egalitarian.transforms import Polar, Transform, as_chain

@@ -1,10 +1,12 @@
-"""EGD's place in a step: a hook before the update, and a wrapped closure where there is one.
+"""EGD's hooks on a step, with closures. Warns of updates that bypass them.
 
-A hook alone would run before the closure has computed the gradients.
+A hook alone would run before a closure has computed the gradients, so the closure is wrapped.
 """
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
-from egalitarian.optimizers.bypass import copied
+from egalitarian.optimizers.engine import STEPS_BEFORE_WARNING
 from egalitarian.optimizers.host import Caller, caller_of_step, stepping
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry
@@ -77,7 +80,7 @@ class ClosureThenEGD:
 
     def __init__(self, closure: Callable[..., Any], transform: Callable[[], None], sample: Tensor | None) -> None:
         self._closure, self._transform, self.sample = closure, transform, sample
-        self.before = copied(sample)
+        self.before = _copied(sample)
         self.between: Tensor | None = None
         self.ran = False
 
@@ -85,7 +88,7 @@ class ClosureThenEGD:
         with torch.enable_grad():
             loss = self._closure(*args, **kwargs)
         if not self.ran:
-            self.ran, self.between = True, copied(self.sample)
+            self.ran, self.between = True, _copied(self.sample)
         self._transform()
         return loss
 
@@ -110,9 +113,61 @@ class Closures:
         if not closure.ran and not self._ignored:
             self._ignored = True
             warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
-        before, between, after = closure.before, closure.between, copied(closure.sample)
+        before, between, after = closure.before, closure.between, _copied(closure.sample)
         if before is None or between is None or after is None or torch.equal(before, after):
             return
         self._sample = None
         if torch.equal(between, after):
             warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
+
+
+class UnseenUpdates:
+    """Warns of weights that change from one backward pass to the next although no step has passed EGD.
+
+    It looks at one matrix. It stops at the first step that EGD sees, or once the optimizer is no longer in use.
+    """
+
+    def __init__(self, optimizer: Optimizer, entries: Iterable[Entry]) -> None:
+        self._host, self._changes = type(optimizer).__name__, 0
+        self._optimizer = weakref.ref(optimizer)
+        self._last: Tensor | None = None
+        found = (entry for entry in entries if entry.taken and entry.parameter.requires_grad and entry.parameter.is_leaf)
+        entry = next(found, None)
+        self._name = "" if entry is None else entry.name
+        self._handle: RemovableHandle | None = None
+        if entry is not None:
+            self._handle = entry.parameter.register_post_accumulate_grad_hook(self._look)  # type: ignore[no-untyped-call]
+
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _look(self, parameter: Tensor) -> None:
+        last, now = self._last, _copied(parameter)
+        self._last = now
+        if last is not None and now is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move or cast
+            self._changes += not torch.equal(last, now)
+        if self._changes < STEPS_BEFORE_WARNING:
+            return
+        gc.collect()  # an optimizer and its attachment hold each other
+        self.remove()
+        if self._optimizer() is not None:
+            warn_user(
+                f"{self._name!r} has changed {self._changes} times without a step of {self._host} that EGD could see, so "
+                f"this attachment has done nothing so far; if it is no longer used, call its remove(); else call "
+                f"optimizer.step(), or attach to the optimizer whose step() is called"
+            )
+
+    def remove(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle = self._last = None
+
+
+def capturing() -> bool:
+    """Whether the user is capturing a CUDA graph. Values cannot be compared then."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _copied(parameter: Tensor | None) -> Tensor | None:
+    """A copy of its first entries, of which an update changes nearly all. None where values cannot be compared."""
+    if parameter is None or parameter.is_meta or capturing():
+        return None
+    return parameter.detach().reshape(-1)[:1024].clone()

@@ -264,7 +264,7 @@ def test_a_metric_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
 
 def test_a_metric_that_the_only_evaluation_lacks_is_named_at_the_end(tmp_path: Path) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="acuracy")
-    with pytest.warns(UserWarning, match=r"until was never asked: monitor must be .* did you mean 'eval_accuracy'"):
+    with pytest.warns(UserWarning, match=r"until got no metric: monitor must be .* did you mean 'eval_accuracy'"):
         trainer(tmp_path, egd, eval_strategy="epoch", num_train_epochs=1).train()
 
 
@@ -335,7 +335,7 @@ def test_restoring_callbacks_is_refused(tmp_path: Path) -> None:
 # the end, and mistakes
 
 
-def test_egd_leaves_with_the_training_and_a_second_starts_anew(tmp_path: Path) -> None:
+def test_egd_leaves_with_the_training_and_a_second_starts_from_step_0(tmp_path: Path) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
     run = trainer(tmp_path, egd, compute_metrics=Metrics(0.99, 0.99, 0.1, 0.1), eval_strategy="epoch")
     run.train()
@@ -348,10 +348,10 @@ def test_egd_leaves_with_the_training_and_a_second_starts_anew(tmp_path: Path) -
 
 
 def test_a_second_training_with_a_used_optimizer_warns(tmp_path: Path) -> None:
-    """The Trainer keeps its optimizer, with its moments, and the callback starts EGD anew."""
+    """The Trainer keeps its optimizer, with its moments, and the callback starts EGD from step 0."""
     run = trainer(tmp_path, EGDTrainerCallback(), optim="adamw_torch")
     run.train()
-    with pytest.warns(UserWarning, match="AdamW goes on from an earlier train.*build a new Trainer"):
+    with pytest.warns(UserWarning, match="AdamW continues from an earlier train.*build a new Trainer"):
         run.train()
 
 
@@ -372,16 +372,16 @@ def test_a_copy_has_no_attachment(tmp_path: Path) -> None:
 
 
 def test_a_weight_that_the_optimizer_lacks_is_no_matter_of_egd(tmp_path: Path) -> None:
-    """The Trainer leaves frozen weights out of its optimizer, so one that thaws is not updated at all."""
+    """The Trainer leaves frozen weights out of its optimizer, so one that is unfrozen is not updated at all."""
 
-    class Thaws(TrainerCallback):
+    class Unfreezes(TrainerCallback):
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             model.net[0].weight.requires_grad_(state.epoch >= 1)
 
     model = Classifier()
     frozen = model.net[0].weight.requires_grad_(False)
     before = frozen.clone()
-    trainer(tmp_path, EGDTrainerCallback(), Thaws(), model=model).train()
+    trainer(tmp_path, EGDTrainerCallback(), Unfreezes(), model=model).train()
     assert frozen.requires_grad
     assert torch.equal(frozen, before)
 

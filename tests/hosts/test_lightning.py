@@ -307,7 +307,7 @@ def test_a_metric_on_another_scale_warns_at_the_users_line() -> None:
 def test_a_fit_without_a_validation_says_that_until_was_never_asked() -> None:
     egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
     fit = trainer(egd, epochs=2, check_val_every_n_epoch=3)
-    with pytest.warns(UserWarning, match="until was never asked: no validation came before the end of fit"):
+    with pytest.warns(UserWarning, match="until got no metric: no validation came before the end of fit"):
         fit.fit(Classifier(), loader(), loader())
     fit.save_checkpoint("done.ckpt")
     trainer(egd, epochs=2, check_val_every_n_epoch=3).fit(Classifier(), loader(), loader(), ckpt_path="done.ckpt")
@@ -455,10 +455,10 @@ def test_a_search_in_the_middle_of_a_fit_keeps_the_state() -> None:
     assert states(egd) == [False]
 
 
-# layers that thaw
+# layers that are unfrozen later
 
 
-class Thaws(Classifier):
+class Unfreezable(Classifier):
     """Its first layer is frozen until epoch 1."""
 
     def __init__(self) -> None:
@@ -476,7 +476,7 @@ class Thaws(Classifier):
             self.gradients.append(self.backbone.weight.grad.clone())
 
 
-class Thawing(BackboneFinetuning):
+class Unfreezing(BackboneFinetuning):
     """Lightning's own leaves the layer frozen in a resumed fit."""
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -484,37 +484,37 @@ class Thawing(BackboneFinetuning):
             self.make_trainable(pl_module.backbone)
 
 
-def thawing() -> BackboneFinetuning:
-    return Thawing(1, lambda epoch: 1.0, backbone_initial_lr=0.1, should_align=False)
+def unfreezing() -> BackboneFinetuning:
+    return Unfreezing(1, lambda epoch: 1.0, backbone_initial_lr=0.1, should_align=False)
 
 
 def everything(module: Any) -> eg.Plan:
     return eg.matrices(module, include=["backbone", "net.2"])
 
 
-def test_a_layer_that_a_plan_names_is_taken_once_it_thaws() -> None:
-    module = Thaws()
-    trainer(EGDCallback(everything), thawing()).fit(module, loader(), loader())
+def test_a_layer_that_a_plan_names_is_taken_once_it_is_unfrozen() -> None:
+    module = Unfreezable()
+    trainer(EGDCallback(everything), unfreezing()).fit(module, loader(), loader())
     assert len(module.gradients) == 4
     for gradient in module.gradients:
         assert torch.allclose(gradient.T @ gradient, torch.eye(8), atol=1e-4)
 
 
-def test_a_layer_that_thaws_outside_the_plan_is_named_with_the_way_out() -> None:
+def test_a_layer_that_is_unfrozen_outside_the_plan_is_named_with_the_way_out() -> None:
     with pytest.warns(UserWarning, match=r"'net.0.weight' frozen when .* include=\['net.0.weight', ...\]"):
-        trainer(EGDCallback(), thawing()).fit(Thaws(), loader(), loader())
+        trainer(EGDCallback(), unfreezing()).fit(Unfreezable(), loader(), loader())
 
 
-def test_the_memory_of_a_layer_that_has_thawed_is_restored() -> None:
-    def fit(module: Thaws, epochs: int, **resume: Any) -> lightning.Trainer:
-        run = trainer(EGDCallback(everything, transform=CHAIN), thawing(), epochs=epochs)
+def test_the_memory_of_a_layer_that_was_unfrozen_is_restored() -> None:
+    def fit(module: Unfreezable, epochs: int, **resume: Any) -> lightning.Trainer:
+        run = trainer(EGDCallback(everything, transform=CHAIN), unfreezing(), epochs=epochs)
         run.fit(module, loader(), loader(), **resume)
         return run
 
-    whole, resumed = Thaws(), Thaws()
+    whole, resumed = Unfreezable(), Unfreezable()
     fit(whole, 4)
-    fit(Thaws(), 2).save_checkpoint("thawed.ckpt")
-    fit(resumed, 4, ckpt_path="thawed.ckpt")
+    fit(Unfreezable(), 2).save_checkpoint("unfrozen.ckpt")
+    fit(resumed, 4, ckpt_path="unfrozen.ckpt")
     assert same(whole, resumed)
 
 
@@ -534,7 +534,7 @@ def test_a_test_run_leaves_no_state_to_the_next_fit() -> None:
 # the end
 
 
-def test_egd_leaves_with_the_fit_and_a_second_starts_anew() -> None:
+def test_egd_leaves_with_the_fit_and_a_second_starts_from_step_0() -> None:
     module, egd = Classifier(lambda epoch: 0.99), EGDCallback(until=eg.Until(0.95), monitor="val_acc")
     trainer(egd, epochs=1).fit(module, loader(), loader())
     (first,) = egd.attachments
@@ -559,7 +559,7 @@ def test_egd_leaves_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda egd: pickle.loads(pickle.dumps(egd))], ids=["copy", "pickle"])
-def test_a_copy_has_no_attachment_and_attaches_anew(copied: Callable[[EGDCallback], EGDCallback]) -> None:
+def test_a_copy_has_no_attachment_and_attaches_its_own(copied: Callable[[EGDCallback], EGDCallback]) -> None:
     class Copies(Classifier):
         def on_train_epoch_end(self) -> None:
             with pytest.warns(UserWarning, match="copy or pickle of this EGDCallback does not include the EGD"):

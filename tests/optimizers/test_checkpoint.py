@@ -180,7 +180,7 @@ def test_wrappers_without_hooks_for_it_carry_the_state_of_the_optimizer_inside()
 
 # -- a run that resumes without it says so -----------------------------------------------------------------------------
 
-WARNING = "goes on from earlier steps, but EGD starts at step 0"
+WARNING = "continues from earlier steps, but EGD starts at step 0"
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -97,7 +97,9 @@ def test_a_plan_of_frozen_matrices_alone_waits_for_them_and_says_so() -> None:
     model = network()
     model[:4].requires_grad_(False)
     optimizer = torch.optim.SGD(model[4].parameters(), lr=1.0)
-    with pytest.warns(UserWarning, match=r"'0\.weight', '2\.weight' frozen and not in the optimizer, so EGD does nothing"):
+    with pytest.warns(
+        UserWarning, match=r"only '0\.weight', '2\.weight', frozen and not in the optimizer, so EGD does nothing"
+    ):
         eg.attach(optimizer, eg.matrices(model, include=["0.weight", "2.weight"]))
     train(model, optimizer, 1)
     model[:4].requires_grad_(True)

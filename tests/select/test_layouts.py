@@ -139,7 +139,7 @@ def test_experts_that_look_fused_are_marked() -> None:
     experts = Experts()
     experts.gate_up_proj = nn.Parameter(torch.randn(3, 6, 16))
     (line,) = (entry.verdict for entry in eg.matrices(experts) if entry.name == "gate_up_proj")
-    assert line.endswith("(the output axis taken to be the first; one matrix, perhaps several fused: split= parts them)")
+    assert line.endswith("(the output axis taken to be the first; one matrix, perhaps several fused: split it with split=)")
 
 
 @pytest.mark.parametrize(

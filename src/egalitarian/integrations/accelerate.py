@@ -1,4 +1,4 @@
-"""Accelerate: EGD for a model and an optimizer that it has prepared."""
+"""Accelerate: adds EGD to a model and an optimizer that `accelerator.prepare` returned."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def attach_prepared(
 ) -> Attachment:
     """Adds EGD to an optimizer after `accelerator.prepare`.
 
-    EGD acts once per optimizer step, after accumulation, unscaling and clipping. `save_state` saves its state with that of
-    the optimizer. `load_state` restores it, so attach first.
+    EGD acts once per optimizer step, after accumulation, unscaling and clipping. `save_state` saves EGD's state with
+    the optimizer's. `load_state` restores it, so call it after `attach_prepared`.
 
     Args:
-        accelerator: the one that prepared both.
+        accelerator: the one that prepared model and optimizer.
         optimizer: as `prepare` returned it.
         model: as `prepare` returned it.
-        plan: which matrices EGD takes, made before or after `prepare`: parameters are found again by their names. By
-            default the plan of the model.
+        plan: which matrices EGD takes, made before or after `prepare`. Parameters are found again by their names. The
+            default is `matrices(model)`.
         settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
 
     Returns:
         The attachment. With `until`, pass it metrics with `observe`, the same on every process.
 
     Raises:
-        TypeError: an argument has the wrong type, or no such name.
-        ValueError: the optimizer is not prepared, has EGD already, or gets shards.
+        TypeError: an argument has the wrong type, or a name that is no setting.
+        ValueError: the optimizer is not prepared, has EGD already, or gets shards instead of whole matrices.
     """
     if not isinstance(accelerator, Accelerator):
         raise TypeError(f"accelerator must be an Accelerator, got {type(accelerator).__name__}; pass Accelerator()")
@@ -68,7 +68,7 @@ def attach_prepared(
 
 
 def _found_again(plan: Plan, model: nn.Module) -> Plan:
-    """The plan with the parameters and modules that have these names in the model."""
+    """The plan for this model: its parameters and modules are looked up by name."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     if all(parameters.get(entry.name) is entry.parameter for entry in plan):
         return plan

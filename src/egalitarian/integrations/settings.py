@@ -1,4 +1,4 @@
-"""What the trainers share: the settings of `attach`, checked at once; metrics by name; strategies that are refused."""
+"""What the integrations share: checks of settings at construction, errors and warnings, strategies that are refused."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from egalitarian.select import Plan, matrices
 from egalitarian.transforms import Polar, Transform
 
 SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON", "MODELPARALLEL")
-"""In the names of strategies that leave an optimizer with shards in place of matrices."""
+"""Parts of the names of strategies that give an optimizer shards instead of whole matrices."""
 
 
 class AttachSettings(TypedDict, total=False):
-    """The settings of `attach`, by name."""
+    """The settings of `attach` that a trainer passes on."""
 
     transform: Transform | Sequence[Transform]
     decay_before: float
@@ -33,8 +33,8 @@ def check_names(owner: str, names: Iterable[str], *others: str) -> None:
     """Raises for a name that is no setting of `attach`, or that the trainer decides.
 
     Args:
-        owner: what has the settings.
-        names: those that were passed.
+        owner: the name of the function or class that got them, for the error.
+        names: the names that were passed.
         others: further arguments of the owner.
     """
     known = [*others, *AttachSettings.__annotations__]
@@ -54,7 +54,7 @@ def check_names(owner: str, names: Iterable[str], *others: str) -> None:
 
 
 def check_plan(plan: object, way_out: str, several: bool) -> None:
-    """Raises for what is no plan.
+    """Raises if this is no plan.
 
     Args:
         plan: a plan, or for several optimizers a sequence with a plan or None for each.
@@ -69,7 +69,7 @@ def check_plan(plan: object, way_out: str, several: bool) -> None:
 
 
 def made_plan(function: Callable[[Any], Any], model: nn.Module, several: bool = False) -> Any:
-    """What a user's function makes of the model, checked."""
+    """The plan that a user's function makes of the model, checked."""
     made = function(model)
     check_plan(made, "return matrices(model, ...) from the function", several)
     return made
@@ -78,14 +78,14 @@ def made_plan(function: Callable[[Any], Any], model: nn.Module, several: bool = 
 def check_settings(
     owner: str, settings: AttachSettings, plan: object, monitor: str | None, spectra: object, several: bool = False
 ) -> None:
-    """Checks the arguments of a callback. Those of `attach` are tried on a matrix of zeros.
+    """Checks the arguments of a callback when it is made. It tries the settings of `attach` on a matrix of zeros.
 
     Args:
         owner: the class of the callback.
         settings: those of `attach`.
         plan: a plan, plans, a function that makes them, or None.
         monitor: the name of the metric for `until`.
-        spectra: what writes them, or None.
+        spectra: the `SpectrumWriter`, or None.
         several: whether there may be a sequence of plans.
     """
     function = callable(plan) and not isinstance(plan, nn.Module | Transform)
@@ -117,7 +117,7 @@ def check_settings(
 def missing_metric(monitor: str, logged: Sequence[str], way_out: str) -> ValueError:
     """The error for a metric that was not logged; it names those that were."""
     logged = list(dict.fromkeys(logged))
-    parts = [name for name in logged if name.startswith(f"{monitor}/")]  # Lightning's, of several loaders
+    parts = [name for name in logged if name.startswith(f"{monitor}/")]  # Lightning's names with several loaders
     meant = parts or difflib.get_close_matches(monitor, logged, n=1)
     hint = f"did you mean {meant[0]!r}?" if meant else way_out
     return ValueError(f"monitor must be one of the logged metrics, {', '.join(map(repr, logged))}, got {monitor!r}; {hint}")
@@ -135,15 +135,15 @@ def observe(egd: Attachment, monitor: str, metric: Any, say: Callable[[str], Non
 
 
 def warn_of_copy(owner: str) -> None:
-    """Says that a copy of a callback that is made while it trains has no EGD."""
+    """Warns that a callback was copied during a training: the copy has no EGD attached."""
     warn_user(
-        f"a copy or pickle of this {owner} does not include the EGD that it has attached; the copy attaches anew when a "
-        f"training starts with it"
+        f"a copy or pickle of this {owner} does not include the EGD that it has attached; the copy attaches its own "
+        f"when a training starts with it"
     )
 
 
 def refuse_sharded(*names: str) -> None:
-    """Raises for a strategy that hands shards to the optimizer, by the names of its class and of the bases."""
+    """Raises if one of these names, such as a strategy's class and its bases, is of a strategy that shards matrices."""
     for name in names:
         if any(word in name.upper() for word in SHARDED):
             raise ValueError(
@@ -153,9 +153,9 @@ def refuse_sharded(*names: str) -> None:
 
 
 def warn_of_no_state(egd: Attachment) -> None:
-    """Says that a run resumes from a checkpoint without EGD."""
+    """Warns that a run resumes from a checkpoint without EGD."""
     warn_user(
         "the checkpoint has no state of this callback, so EGD starts at step 0, switched on; resume from one that was "
         "saved with it, or call .off() on its attachment if EGD was off"
     )
-    egd.on()  # on purpose: the attachment has no warning of its own then
+    egd.on()  # marks the start as intended, so that the attachment does not warn, too

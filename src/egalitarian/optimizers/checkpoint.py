@@ -1,27 +1,28 @@
-"""What a resumed run needs: the state of an attachment, saved by itself and inside the state_dict of its optimizer."""
+"""Saves and loads the state of an attachment, alone or inside the state_dict of its optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from egalitarian.apply import State, gradient_dtype, loaded_memory
+from egalitarian.apply import State, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
 from egalitarian.select import Plan
-from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
+from egalitarian.transforms import Transform, is_of_chain
 
 KEY = "egalitarian"
-"""Of an attachment's state in the state_dict of its optimizer. A load without EGD ignores it."""
+"""The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
 
 _RETURNED = "load what state_dict() returned"
 _COUNTS = ("step", "n_iter")
+"""Where optimizers keep how many steps they have made."""
 _MEANS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+"""Where optimizers keep means over past gradients."""
 
 
 class Loaded(NamedTuple):
@@ -39,7 +40,7 @@ def checked(
     memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
     switch: Switch,
 ) -> Loaded:
-    """The state, without an effect on the attachment. Warns of a switch-off by a rule that the attachment does not have.
+    """The state, checked. The attachment does not change. Warns if EGD stays off by a rule that the attachment lacks.
 
     Raises:
         TypeError: it is no state.
@@ -76,14 +77,14 @@ def checked(
 
 
 class Carrier:
-    """Puts the state into `optimizer.state_dict()`, takes it out of what `optimizer.load_state_dict` gets.
+    """Adds EGD's state to `optimizer.state_dict()`, and restores it in `optimizer.load_state_dict`.
 
     Args:
-        optimizer: of the attachment. Lookahead and its kin have no hooks for this, but save what the optimizer inside does.
-        carries: whether it does. If not, the state_dict stays that of the bare optimizer.
+        optimizer: the attachment's. Wrappers without hooks, such as Lookahead, save what the optimizer inside them saves.
+        carries: whether to do so. If False, the state_dict stays that of the bare optimizer.
         save: the attachment's `state_dict`.
-        check: checks a state; an error leaves optimizer and attachment as they were.
-        restore: makes a checked state the attachment's.
+        check: checks a state. If it raises, optimizer and attachment stay as they were.
+        restore: gives a checked state to the attachment.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Carrier:
             optimizer = optimizer.optimizer
         self._optimizer, self._save, self._check, self._restore = optimizer, save, check, restore
         self._found: Loaded | None = None
-        self._lacking = False  # the last load had no state of EGD
+        self._lacking = False  # whether the last load had no state of EGD
         self._handles = []
         if carries and hooked:
             self._handles = [
@@ -115,7 +116,7 @@ class Carrier:
         try:
             self._found = None if saved is None else self._check(saved)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{error}, or attach with save_with_optimizer=False to start EGD anew") from None
+            raise type(error)(f"{error}, or attach with save_with_optimizer=False to start EGD from step 0") from None
 
     def _give(self, optimizer: Optimizer) -> None:
         self._lacking = self._found is None
@@ -131,7 +132,7 @@ class Carrier:
         """Warns before EGD's first step if it is not the optimizer's first."""
         if self._lacking or has_stepped(self._optimizer):
             warn_user(
-                f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
+                f"{type(self._optimizer).__name__} continues from earlier steps, but EGD starts at step 0 and switched on: "
                 f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
                 f"state_dict. If EGD is meant to start here, call on()"
             )
@@ -143,7 +144,7 @@ def has_stepped(optimizer: Optimizer) -> bool:
 
 
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:
-    """Values that are not zero once an optimizer has made a step. One of its own settings may have such a name, too."""
+    """Values that are not zero once an optimizer has made a step; without settings of the same names."""
     for group in optimizer.param_groups:
         yield from (group[key] for key in ("step", "k") if key in group and group[key] != optimizer.defaults.get(key))
         for parameter in group["params"]:
@@ -153,28 +154,3 @@ def _evidence(optimizer: Optimizer) -> Iterator[Any]:
 
 def _counts(value: Any) -> bool:
     return bool(value.any()) if isinstance(value, Tensor) else bool(value)
-
-
-def tiers_of(plan: Plan, chain: tuple[Transform, ...], compute: torch.dtype | None, half: bool) -> dict[str, str]:
-    """The precision of every matrix, by name."""
-    tiers: dict[str, str] = {}
-    for entry in plan.taken:
-        parameter = entry.parameter
-        site = Site("", 0, compute or gradient_dtype(parameter), half)
-        for link in chain:
-            if isinstance(link, MatrixTransform):
-                for target in entry.targets:
-                    if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
-                        tiers[target.name] = tier
-    return tiers
-
-
-def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> None:
-    """Warns if a matrix gets another precision than in the run that was saved."""
-    changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]]
-    if changed:
-        shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-        warn_user(
-            f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
-            f"Polar(precision=...) of that name"
-        )

@@ -1,4 +1,4 @@
-"""`EGD`: stochastic gradient descent that equalises inside its own step, and so survives copying and pickling."""
+"""`EGD`: SGD that equalises inside its own step. Unlike an attachment, it can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EGD(torch.optim.SGD):
     >>> optimizer = EGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
     """
 
-    _bare = 0  # matrices without a plan, in groups that do not set `equalize`
+    _bare = 0  # how many matrices have no plan, in groups that do not set `equalize`
     _warned = False
 
     def __init__(
@@ -138,7 +138,7 @@ class EGD(torch.optim.SGD):
                 raise
 
     def _warn_of_bare(self) -> None:
-        """Warns once at the second matrix without a plan: for all that EGD knows, it is an embedding or a head."""
+        """Warns once if two or more matrices have no plan: some may be embeddings or heads."""
         if self._bare >= 2 and not self._warned and uses_matrices(self._chain):
             self._warned = True
             warn_user(
@@ -179,7 +179,7 @@ class EGD(torch.optim.SGD):
     # -- memory: in `state[p]` and in the groups, which torch's own checkpoints save -----------------------------------
 
     def _initialise_memories(self) -> None:
-        """Creates the memories from before the first step, for a checkpoint to be loaded into."""
+        """Creates the filters' initial memory, for a checkpoint to be loaded into."""
         entries = self._entries()
         kept = self._remembered(entries)
         fresh = [entry for entry in entries if entry.name not in kept.tensors]
@@ -204,7 +204,7 @@ class EGD(torch.optim.SGD):
     # -- entries of the param groups ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.__dict__.setdefault("_capture", True)  # a pickle of an older version has none
+        self.__dict__.setdefault("_capture", True)  # a pickle of an older version lacks it
         self._active = True
         self._engine = Engine(self._chain, self._stack, {}, self._describe, self._check, self._capture)
         device = self._entries()[0].parameter.device
@@ -250,7 +250,7 @@ class EGD(torch.optim.SGD):
         if "_autocast" not in self.__dict__:
             self._autocast = Autocast((), self._chain, self.__dict__.pop("_half", None))
         for group, old in itertools.zip_longest(self.param_groups, before):
-            for key, value in self._own_defaults().items():  # a checkpoint of plain SGD knows none of these
+            for key, value in self._own_defaults().items():  # a checkpoint of plain SGD has none of these
                 group.setdefault(key, value if old is None else old[key])
         self._begin()
 
@@ -263,8 +263,8 @@ class EGD(torch.optim.SGD):
                 )
         if KEY in state_dict:
             warn_user(
-                "state_dict has the state of an attachment, which EGD does not read: steps and filters start anew; to "
-                "resume, attach to torch.optim.SGD instead"
+                "state_dict has the state of an attachment, which EGD does not read: steps and filters start from zero; "
+                "to resume, attach to torch.optim.SGD instead"
             )
         super().load_state_dict(state_dict)
         for group in self.param_groups:

@@ -1,4 +1,4 @@
-"""Which modules hold matrices, and how: the output axis, the matrices fused in a weight, the axis of a stack."""
+"""How each kind of module holds its matrices: the output axis, matrices fused in one weight, the axis of a stack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_pro
 _SAME_SHAPE = ("_SpectralNorm", "_WeightNorm")
 """Parametrizations that compute the weight from a matrix of its shape."""
 _EXPERTS = {"GptOssExperts": (True, False), "Llama4TextExperts": (True, True)}
-"""Whether weights are (in, out), and whether gate and up come one after another; other classes say it by attributes."""
+"""Whether weights are (in, out), and whether gate and up are halves, not interleaved. Other classes have attributes."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Layout:
 
 
 def layout(owner: Owner, parameter: Tensor) -> Layout:
-    """How the owner sees its parameter."""
+    """How the owner of a parameter uses it as matrices."""
     layer, (local, reason) = owner.layer, _weight(owner)
     if reason:
         return Layout(reason=reason)
@@ -76,7 +76,7 @@ def _is_conv1d(module: nn.Module) -> bool:
 
 
 def _weight(owner: Owner) -> tuple[str, str]:
-    """The name of the weight that is computed from this parameter, and why the parameter is no matrix of its own."""
+    """The name of the weight computed from this parameter, and why the parameter is left, if it is."""
     if isinstance(owner.module, ParametrizationList):
         kinds = [type(each).__name__ for each in owner.module]
         name = owner.path.rpartition(".")[2]

@@ -1,6 +1,6 @@
-"""Figures: numbers from analysis and theory in, matplotlib figures out. One file for each kind.
+"""Draws matplotlib figures from the numbers of `analysis` and `theory`. Related kinds of figures share a file.
 
-`FIGURES` has the function and the caption of each kind of a report's figures. The style is for other rooms, too.
+`FIGURES` has the function and the caption of each kind of figure in a report. Other rooms use the style, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 
 
 class Drawing(NamedTuple):
-    """How a kind of figure is drawn, and what its caption says of every figure of the kind."""
+    """A kind of figure: the function that draws it, and the caption that all figures of the kind share."""
 
     draw: Draw
     caption: str
     most: int | None = None
-    """Methods that it can show; of more it shows some. None: as many as there are."""
+    """The largest number of methods that it shows; None shows all."""
 
 
 FIGURES: dict[str, Drawing] = {
@@ -42,7 +42,7 @@ FIGURES: dict[str, Drawing] = {
 
 
 def caption_of(kind: str, gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> str:
-    """The caption of a figure: of its kind, and what it does not show of these methods."""
+    """The caption of a figure: the text of its kind, how methods were chosen, and which seeds or methods are missing."""
     own = FIGURES[kind]
     chosen = chosen_of(len(methods), own.most) if own.most else ""
     return " ".join(filter(None, (own.caption, chosen, remarks_of(gathered, experiments, methods))))

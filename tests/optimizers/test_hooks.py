@@ -1,4 +1,4 @@
-"""Updates that bypass EGD: no closure is taken for granted, and weights that change without a step are noticed."""
+"""The hooks on a step: a closure is found and used, and updates that bypass EGD are noticed."""
 
 from __future__ import annotations
 

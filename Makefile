@@ -6,8 +6,9 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 HOSTS := .venv-hosts
 BROWSER := .venv-browser
+DIST := .venv-dist
 
-.PHONY: help grok test test-hosts test-browser test-slow lint types imports api docs bench peers noise figure examples paper results clean
+.PHONY: help grok test test-hosts test-browser test-slow lint types imports api docs bench peers noise figure examples paper results dist clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -44,7 +45,7 @@ test-browser: $(BROWSER)/.installed  ## tests of pages in a real browser; instal
 	tests/browser/chromium
 	$(BROWSER)/bin/python -m pytest -q tests/browser
 
-test-slow: $(STAMP)  ## the slow tests: torch.compile, installation, training
+test-slow: $(STAMP)  ## the slow tests: torch.compile, training
 	$(VENV)/bin/python -m pytest -q -m slow
 
 lint: $(STAMP)   ## ruff: lint and format
@@ -91,5 +92,13 @@ results: $(STAMP) ## write results/ from runs/ or, without it, results/evidence;
 examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done
 
+dist:            ## build wheel and sdist into dist/, check them, and try them in clean environments (three minutes)
+	test -x $(DIST)/bin/python || $(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python -m pip --disable-pip-version-check -q install build==1.6.1 twine==7.0.0
+	rm -rf dist
+	$(DIST)/bin/python -m build --outdir dist .
+	$(DIST)/bin/twine check --strict dist/*
+	$(DIST)/bin/python tests/contracts/packages.py dist
+
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) $(HOSTS) $(BROWSER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis site build/pages  # never runs/: they took hours
+	rm -rf $(VENV) $(HOSTS) $(BROWSER) $(DIST) dist site build/pages .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours

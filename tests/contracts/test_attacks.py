@@ -310,16 +310,16 @@ def test_a_removed_attachment_is_inactive() -> None:
     assert egd.active is False
     assert egd.observe(0.1) is False
     assert egd.state_dict()["active"] is True  # the setting that a resumed run starts with
-    assert "removed from SGD, active=False" in repr(egd)
+    assert "removed from SGD, was active=True" in repr(egd)
     with pytest.raises(RuntimeError, match="attach again"):
         egd.on()
 
 
-def test_a_large_decay_that_outlives_the_switch_off_warns() -> None:
+def test_a_large_decay_that_stays_after_the_switch_off_warns() -> None:
     model = network()
     plan = eg.matrices(model)
     optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}), lr=0.1)
-    with pytest.warns(UserWarning, match="weight_decay=0.03 .* outlives the switch-off"):
+    with pytest.warns(UserWarning, match="weight_decay=0.03 .* stays after the switch-off"):
         eg.attach(optimizer, plan, until=eg.Until(0.95))
     for settings in ({"left": {"weight_decay": 0.03}}, {"taken": {"weight_decay": 1e-4}}):
         eg.attach(torch.optim.SGD(plan.groups(**settings), lr=0.1), plan, until=eg.Until(0.95))

@@ -30,7 +30,7 @@ def test_a_switch_off_under_that_decay_falls_back_to_chance(monkeypatch: pytest.
     def switched_off(model: torch.nn.Sequential) -> grokking.Method:
         plan = eg.matrices(model)
         optimizer = torch.optim.SGD(plan.groups(taken={"weight_decay": 0.03}, left={"weight_decay": 1e-4}), lr=3.0)
-        with pytest.warns(UserWarning, match="outlives the switch-off"):
+        with pytest.warns(UserWarning, match="stays after the switch-off"):
             return optimizer, eg.attach(optimizer, plan, until=eg.Until(0.95)).observe
 
     monkeypatch.setitem(grokking.METHODS, "switched off", switched_off)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import egalitarian
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "egalitarian"
 TESTS = ROOT / "tests"
@@ -53,6 +55,10 @@ def test_make_results_looks_for_runs_before_it_writes(tmp_path: Path, present: s
     called = re.findall("^called (.*)", done.stdout, re.MULTILINE)
     assert (done.returncode, called) == ((0, ["toy", "report"]) if present else (2, []))
     assert ("no stored runs and no evidence" in done.stderr) == (not present)
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    assert f"version: {egalitarian.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/lab.md"])

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import typed
 
 import egalitarian as eg
 
@@ -105,3 +107,14 @@ def test_without_the_lab_extra_the_pip_line_is_printed(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["grok"]) == 2
     assert "pip install 'egalitarian[lab]'" in capsys.readouterr().err
+
+
+def test_what_a_user_writes_with_types_works() -> None:
+    """`make types` checks the same file strictly."""
+    model = typed.Policy()
+    heads = [[entry.name for entry in plan.taken] for plan in typed.plans(model)]
+    assert heads == [["body.weight", "middle.weight"]] * 6
+    _, egd = typed.attached(model)
+    assert typed.switched(egd) is True
+    assert torch.isfinite(typed.stepped(model))
+    assert typed.equalised(model).step == 2

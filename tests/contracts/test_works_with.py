@@ -1,4 +1,4 @@
-"""Every row of docs/works-with.md names a test that exists, and no promise of the README is without a row."""
+"""Every row of docs/works-with.md names a test that exists."""
 
 from __future__ import annotations
 

@@ -184,8 +184,9 @@ def test_a_state_that_is_loaded_before_warns(tmp_path: Path) -> None:
     model, optimizer, batches = accelerator.prepare(model, adam(model), loader())
     accelerator.load_state(str(tmp_path / "saved"))
     attach_prepared(accelerator, optimizer, model)
-    with pytest.warns(UserWarning, match="its own state was not loaded; attach before"):
+    with pytest.warns(UserWarning, match="its own state was not loaded; attach before") as caught:
         train(accelerator, model, optimizer, batches)
+    assert caught[0].filename == __file__
 
 
 # parameters that prepare replaces
@@ -227,6 +228,9 @@ def test_a_plan_of_another_model_is_refused() -> None:
     model, optimizer = accelerator.prepare(model, adam(model))
     with pytest.raises(ValueError, match=r"plan must name parameters of the model, got 'hidden\.weight'"):
         attach_prepared(accelerator, optimizer, model, eg.matrices(other))
+    wider = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
+    with pytest.raises(ValueError, match=r"got '2\.weight' of shape \(32, 16\), not \(16, 16\); make it of the same"):
+        attach_prepared(accelerator, optimizer, model, eg.matrices(wider))
 
 
 # mistakes
@@ -252,6 +256,8 @@ def test_arguments_are_named() -> None:
         attach(accelerator, optimizer, model, eg.Polar())
     with pytest.raises(TypeError, match=r"attach_prepared must be .* got 'precision'; pass transform=Polar\(prec"):
         attach(accelerator, optimizer, model, precision="exact")
+    with pytest.raises(TypeError, match=r"got 'monitor'; pass its metrics to observe\(\)"):
+        attach(accelerator, optimizer, model, until=eg.Until(0.9), monitor="accuracy")
     with pytest.raises(TypeError, match="got 'save_with_optimizer'; leave it out, since EGD's state is in the trainer's"):
         attach(accelerator, optimizer, model, save_with_optimizer=False)
 

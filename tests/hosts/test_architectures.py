@@ -107,6 +107,57 @@ MODELS: dict[str, Callable[[], Any]] = {
     "CodeGen": lambda: hf.CodeGenForCausalLM(
         hf.CodeGenConfig(n_embd=32, n_layer=1, n_head=4, vocab_size=60, rotary_dim=4, n_positions=16, n_ctx=16)
     ),
+    "Mamba-2": lambda: hf.Mamba2ForCausalLM(
+        hf.Mamba2Config(
+            hidden_size=32, num_hidden_layers=1, vocab_size=60, num_heads=8, head_dim=8, state_size=4, n_groups=2
+        )
+    ),
+    "Jamba": lambda: hf.JambaForCausalLM(
+        hf.JambaConfig(
+            **SMALL,
+            num_key_value_heads=2,
+            attn_layer_period=2,
+            attn_layer_offset=1,
+            expert_layer_period=2,
+            expert_layer_offset=1,
+            num_experts=4,
+            mamba_d_state=4,
+            mamba_dt_rank=3,
+        )
+    ),
+    "DeBERTa": lambda: hf.DebertaForSequenceClassification(
+        hf.DebertaConfig(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], num_labels=3)
+    ),
+    "ALBERT": lambda: hf.AlbertForSequenceClassification(hf.AlbertConfig(**SMALL, embedding_size=16, num_labels=3)),
+    "Gemma 3n": lambda: hf.Gemma3nForCausalLM(
+        hf.Gemma3nTextConfig(
+            **{**SMALL, "intermediate_size": [48, 48]},
+            num_key_value_heads=2,
+            head_dim=8,
+            vocab_size_per_layer_input=60,
+            hidden_size_per_layer_input=8,
+            laurel_rank=4,
+            num_kv_shared_layers=0,
+            activation_sparsity_pattern=[0.0, 0.0],
+        )
+    ),
+    "SEW-D": lambda: hf.SEWDForCTC(
+        hf.SEWDConfig(
+            **SMALL,
+            conv_dim=[16, 16],
+            conv_stride=[5, 2],
+            conv_kernel=[10, 3],
+            num_feat_extract_layers=2,
+            num_conv_pos_embeddings=4,
+            num_conv_pos_embedding_groups=2,
+        )
+    ),
+    "SigLIP": lambda: hf.SiglipModel(
+        hf.SiglipConfig(
+            text_config={**SMALL, "max_position_embeddings": 16, "projection_size": 32},
+            vision_config={**{key: value for key, value in SMALL.items() if key != "vocab_size"}, **VISION},
+        )
+    ),
     "LoRA on Llama": lambda: lora(llama(), "q_proj", "v_proj", task_type="CAUSAL_LM"),
     "LoRA on GPT-2": lambda: lora(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2)), "c_attn", fan_in_fan_out=True),
     "LoRA on GPT-NeoX": lambda: lora(hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**SMALL)), "query_key_value"),
@@ -170,6 +221,8 @@ INPUTS: dict[str, dict[str, Tensor]] = {
     "ResNet, headless": {"pixel_values": torch.ones(1, 3, 32, 32)},
     "ConvNeXt": {"pixel_values": torch.ones(1, 3, 32, 32)},
     "T5": {**TOKENS, "decoder_input_ids": torch.arange(1, 7)[None]},
+    "SEW-D": {"input_values": torch.ones(1, 800)},
+    "SigLIP": {**TOKENS, "pixel_values": torch.ones(1, 3, 16, 16)},
     "Whisper": {"input_features": torch.ones(1, 8, 40), "decoder_input_ids": torch.arange(1, 7)[None]},
 }
 
@@ -200,6 +253,14 @@ def attended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
 
         return call
 
+    def chunked(function: Any) -> Any:
+        def call(self: Any, fused: Tensor) -> Any:
+            result = function(self, fused)
+            seen.append(tuple(each.clone() for each in result.chunk(3, -1)))
+            return result
+
+        return call
+
     def given(function: Any) -> Any:
         def call(self: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any) -> Any:
             seen.append((query.clone(), key.clone(), value.clone()))
@@ -210,8 +271,10 @@ def attended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", recorded)
     bloom = hf.models.bloom.modeling_bloom.BloomAttention
     codegen = hf.models.codegen.modeling_codegen.CodeGenAttention
+    deberta = hf.models.deberta.modeling_deberta.DisentangledSelfAttention
     monkeypatch.setattr(bloom, "_reshape", returned(bloom._reshape))
     monkeypatch.setattr(codegen, "_attn", given(codegen._attn))
+    monkeypatch.setattr(deberta, "transpose_for_scores", chunked(deberta.transpose_for_scores))
     return seen
 
 
@@ -229,6 +292,7 @@ def attended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
         ("GPT-BigCode", "qkv"),
         ("GPT-BigCode, heads", "qkv"),
         ("CodeGen", "qvk"),
+        ("DeBERTa", "qkv"),
     ],
 )
 def test_the_rows_of_a_target_are_those_of_one_projection(
@@ -248,6 +312,27 @@ def test_the_rows_of_a_target_are_those_of_one_projection(
                 entry.parameter.copy_(kept)
             runs.append(attended[0])
         assert "".join(each for each, a, b in zip("qkv", *runs, strict=True) if not torch.equal(a, b)) == changed
+
+
+@pytest.mark.parametrize("name", ["Mamba", "Mamba-2", "Jamba"])
+def test_the_parts_of_a_mamba_layer_are_those_that_its_forward_pass_splits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mamba-2 splits its projection, and then what has passed the convolution, into three parts each."""
+    seen: list[list[int]] = []
+    split = Tensor.split
+
+    def recorded(self: Tensor, sizes: Any, dim: int = 0) -> Any:
+        seen.append(sizes)
+        return split(self, sizes, dim)
+
+    monkeypatch.setattr(Tensor, "split", recorded)
+    model = made(name).eval()
+    model(**TOKENS)
+    (first, *rest) = [sizes for sizes in seen if isinstance(sizes, list | tuple) and len(sizes) == 3]
+    expected = [first[0], *rest[0], first[2]] if name == "Mamba-2" else list(first)
+    weight = "in_proj.weight" if name == "Mamba-2" else "x_proj.weight"
+    assert [len(each) for each in matrices_of(model, weight)] == expected
 
 
 def matrices_of(model: nn.Module, name: str) -> tuple[Tensor, ...]:

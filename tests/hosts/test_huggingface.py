@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import EarlyStoppingCallback, LlamaConfig, LlamaForSequenceClassification, Trainer, TrainingArguments
 from transformers.trainer_callback import TrainerCallback
+from transformers.utils import logging
 
 import egalitarian as eg
 from egalitarian.integrations.huggingface import EGDTrainerCallback
@@ -140,7 +141,7 @@ def test_a_model_of_the_library_trains(tmp_path: Path) -> None:
     assert {len(kept) for kept in egd.attachment.spectrum().values()} == {2}
 
 
-@pytest.mark.parametrize("optim", ["adamw_torch", "adafactor", "sgd", "rmsprop"])
+@pytest.mark.parametrize("optim", ["adamw_torch", "adafactor", "sgd", "rmsprop", "adagrad"])
 def test_each_optimizer_of_the_trainer_steps_with_equalised_gradients(tmp_path: Path, optim: str) -> None:
     """Clipped ones: the Trainer clips, then calls `on_pre_optimizer_step`, then steps."""
 
@@ -180,6 +181,14 @@ def test_the_optimizer_must_be_a_class(wrong: Any) -> None:
         EGDTrainerCallback().optimizer(wrong, lr=0.1)
 
 
+def test_the_optimizer_must_have_its_learning_rate() -> None:
+    egd = EGDTrainerCallback()
+    with pytest.raises(TypeError, match="lr must be passed, got none; that of TrainingArguments has no effect here"):
+        egd.optimizer(torch.optim.AdamW, taken={"lr": 0.1})
+    egd.optimizer(torch.optim.AdamW, taken={"lr": 0.1}, left={"lr": 0.01})
+    egd.optimizer(lambda groups: torch.optim.AdamW(groups, lr=0.1))
+
+
 def test_the_optimizer_without_its_callback_is_refused(tmp_path: Path) -> None:
     pair = EGDTrainerCallback().optimizer(torch.optim.SGD, lr=0.1)
     with pytest.raises(RuntimeError, match=r"callback must be in its Trainer, got none; pass Trainer\(callbacks=\[egd\]\)"):
@@ -210,6 +219,33 @@ def test_an_evaluation_switches_egd_off(tmp_path: Path, monitor: str, second: fl
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor=monitor)
     trainer(tmp_path, egd, compute_metrics=Metrics(0.1, second), eval_strategy="epoch").train()
     assert active(egd) is on
+    assert f"was active={on}" in repr(egd.attachment)
+
+
+def test_one_metric_decides_for_all_elements_of_a_stack(tmp_path: Path) -> None:
+    class Experts(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.Parameter(torch.ones(3, 8, 8))
+
+        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            return super().forward(torch.einsum("bi,kij->bj", x, self.experts), labels)
+
+    egd = EGDTrainerCallback(
+        lambda model: eg.matrices(model, include="experts", stack="experts"), until=eg.Until(0.95), monitor="accuracy"
+    )
+    trainer(tmp_path, egd, model=Experts(), compute_metrics=Metrics(0.96, 0.1), eval_strategy="epoch").train()
+    assert egd.attachment is not None
+    assert egd.attachment.state_dict()["active"] == [False] * 3
+
+
+def test_the_log_says_when_egd_is_switched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
+    trainer(
+        tmp_path, egd, compute_metrics=Metrics(0.1, 0.96), eval_strategy="epoch", log_level="info", num_train_epochs=2
+    ).train()
+    logging.set_verbosity_warning()  # the Trainer has set it for the process
+    assert caplog.text.count("EGD switched off by eval_accuracy = 0.96") == 1
 
 
 def test_each_of_several_datasets_has_its_metrics(tmp_path: Path) -> None:
@@ -228,14 +264,15 @@ def test_a_metric_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
 
 def test_a_metric_that_the_only_evaluation_lacks_is_named_at_the_end(tmp_path: Path) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="acuracy")
-    with pytest.warns(UserWarning, match=r"until was never asked: monitor must be .* did you mean 'eval_accuracy'"):
+    with pytest.warns(UserWarning, match=r"until got no metric: monitor must be .* did you mean 'eval_accuracy'"):
         trainer(tmp_path, egd, eval_strategy="epoch", num_train_epochs=1).train()
 
 
 def test_a_rule_without_evaluations_warns(tmp_path: Path) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
-    with pytest.warns(UserWarning, match="no effect with eval_strategy='no'; pass eval_strategy='epoch'"):
+    with pytest.warns(UserWarning, match="no effect with eval_strategy='no'; pass eval_strategy='epoch'") as caught:
         trainer(tmp_path, egd).train()
+    assert caught[0].filename == __file__
 
 
 # checkpoints
@@ -278,7 +315,7 @@ def test_a_checkpoint_without_egd_warns_and_the_next_has_it(tmp_path: Path) -> N
     settings = {"save_strategy": "epoch"}
     trainer(tmp_path, **settings).train()
     egd = EGDTrainerCallback()
-    with pytest.warns(UserWarning, match="no state of EGD, so EGD starts at step 0, switched on"):
+    with pytest.warns(UserWarning, match="no state of this callback, so EGD starts at step 0, switched on"):
         trainer(tmp_path, egd, num_train_epochs=3, **settings).train(resume_from_checkpoint=True)
     last = EGDTrainerCallback()
     trainer(tmp_path, last, num_train_epochs=4, **settings).train(resume_from_checkpoint=True)
@@ -298,7 +335,7 @@ def test_restoring_callbacks_is_refused(tmp_path: Path) -> None:
 # the end, and mistakes
 
 
-def test_egd_leaves_with_the_training_and_a_second_starts_anew(tmp_path: Path) -> None:
+def test_egd_leaves_with_the_training_and_a_second_starts_from_step_0(tmp_path: Path) -> None:
     egd = EGDTrainerCallback(until=eg.Until(0.95), monitor="accuracy")
     run = trainer(tmp_path, egd, compute_metrics=Metrics(0.99, 0.99, 0.1, 0.1), eval_strategy="epoch")
     run.train()
@@ -311,10 +348,10 @@ def test_egd_leaves_with_the_training_and_a_second_starts_anew(tmp_path: Path) -
 
 
 def test_a_second_training_with_a_used_optimizer_warns(tmp_path: Path) -> None:
-    """The Trainer keeps its optimizer, with its moments, and the callback starts EGD anew."""
+    """The Trainer keeps its optimizer, with its moments, and the callback starts EGD from step 0."""
     run = trainer(tmp_path, EGDTrainerCallback(), optim="adamw_torch")
     run.train()
-    with pytest.warns(UserWarning, match="AdamW goes on from an earlier train.*build a new Trainer"):
+    with pytest.warns(UserWarning, match="AdamW continues from an earlier train.*build a new Trainer"):
         run.train()
 
 
@@ -335,16 +372,16 @@ def test_a_copy_has_no_attachment(tmp_path: Path) -> None:
 
 
 def test_a_weight_that_the_optimizer_lacks_is_no_matter_of_egd(tmp_path: Path) -> None:
-    """The Trainer leaves frozen weights out of its optimizer, so one that thaws is not updated at all."""
+    """The Trainer leaves frozen weights out of its optimizer, so one that is unfrozen is not updated at all."""
 
-    class Thaws(TrainerCallback):
+    class Unfreezes(TrainerCallback):
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             model.net[0].weight.requires_grad_(state.epoch >= 1)
 
     model = Classifier()
     frozen = model.net[0].weight.requires_grad_(False)
     before = frozen.clone()
-    trainer(tmp_path, EGDTrainerCallback(), Thaws(), model=model).train()
+    trainer(tmp_path, EGDTrainerCallback(), Unfreezes(), model=model).train()
     assert frozen.requires_grad
     assert torch.equal(frozen, before)
 
@@ -365,8 +402,16 @@ def test_training_can_start_again_after_an_error(tmp_path: Path) -> None:
 
 
 def test_two_callbacks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at most one attachment"):
-        trainer(tmp_path, EGDTrainerCallback(), EGDTrainerCallback()).train()
+    egd = EGDTrainerCallback()
+    for second in (egd, EGDTrainerCallback()):
+        with pytest.raises(ValueError, match="the Trainer must have one EGDTrainerCallback, got 2; leave out the others"):
+            trainer(tmp_path, egd, second).train()
+
+
+def test_a_function_must_return_a_plan(tmp_path: Path) -> None:
+    for wrong, name in ((None, "NoneType"), ([], "list")):
+        with pytest.raises(TypeError, match=rf"plan must be a Plan, .*got {name}; return matrices\(model, ...\) from the"):
+            trainer(tmp_path, EGDTrainerCallback(lambda model, wrong=wrong: wrong)).train()
 
 
 def test_an_attachment_by_hand_is_refused(tmp_path: Path) -> None:
@@ -416,6 +461,7 @@ def test_shards_are_refused(tmp_path: Path, kind: str) -> None:
         ({"transfrom": eg.Polar()}, TypeError, "transfrom"),
         ({"plan": eg.Polar()}, TypeError, "plan must be a Plan, .* got Polar; leave it out"),
         ({"plan": Classifier()}, TypeError, "got Classifier"),
+        ({"plan": []}, TypeError, "plan must be a Plan, .* got list; leave it out"),
         ({"spectra": object()}, TypeError, "spectra must be a SpectrumWriter, got object"),
         ({"precision": "exact"}, TypeError, r"EGDTrainerCallback must be .* pass transform=Polar\(precision=...\)"),
         ({"save_with_optimizer": True}, TypeError, "got 'save_with_optimizer'; leave it out"),
@@ -455,5 +501,5 @@ def test_the_example_learns(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "hosts" / "huggingface_trainer.py"), "--quick"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "active=False" in done.stdout
+    assert "was active=False" in done.stdout
     assert float(re.findall(r"accuracy +([\d.]+)%", done.stdout)[-1]) > 95

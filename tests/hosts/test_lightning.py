@@ -17,6 +17,7 @@ import pytest
 import pytorch_lightning
 import torch
 from documents import ROOT, blocks, execute
+from lightning.pytorch import strategies
 from lightning.pytorch.callbacks import BackboneFinetuning, BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -208,6 +209,12 @@ def test_plans_must_be_as_many_as_optimizers() -> None:
         trainer(EGDCallback(lambda module: eg.matrices(module.net))).fit(TwoOptimizers(), loader())
 
 
+@pytest.mark.parametrize(("wrong", "name"), [(None, "NoneType"), (["net"], "str"), ("net", "str")])
+def test_a_function_must_return_plans(wrong: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"plan must be a Plan, .* got {name}; return matrices\(model, ...\) from the"):
+        trainer(EGDCallback(lambda module: wrong)).fit(Classifier(), loader())
+
+
 # the switch-off
 
 
@@ -216,10 +223,32 @@ def states(egd: EGDCallback) -> list[bool]:
 
 
 @pytest.mark.parametrize(("accuracies", "active"), [([0.1, 0.2, 0.3], True), ([0.1, 0.96, 0.3], False)])
-def test_a_validation_metric_switches_egd_off(accuracies: list[float], active: bool) -> None:
+def test_a_validation_metric_switches_egd_off_and_says_so(
+    accuracies: list[float], active: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
-    trainer(egd, epochs=3).fit(Classifier(accuracies.__getitem__), loader(), loader())
+    with caplog.at_level("INFO", "lightning.pytorch"):
+        trainer(egd, epochs=3).fit(Classifier(accuracies.__getitem__), loader(), loader())
     assert states(egd) == [active]
+    assert caplog.text.count("EGD switched off by val_acc = 0.96") == (not active)
+    assert f"was active={active}" in repr(egd.attachments)
+
+
+def test_one_metric_decides_for_all_elements_of_a_stack() -> None:
+    class Experts(Classifier):
+        def __init__(self) -> None:
+            super().__init__(lambda epoch: 0.96)
+            self.experts = nn.Parameter(torch.ones(3, 8, 8))
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return super().training_step([torch.einsum("bi,kij->bj", batch[0], self.experts), batch[1]], index)
+
+    def plan(module: Any) -> eg.Plan:
+        return eg.matrices(module, include="experts", stack="experts")
+
+    egd = EGDCallback(plan, until=eg.Until(0.95), monitor="val_acc")
+    trainer(egd, epochs=1).fit(Experts(), loader(), loader())
+    assert egd.attachments[0].state_dict()["active"] == [False] * 3
 
 
 def test_the_sanity_check_is_no_observation() -> None:
@@ -268,10 +297,20 @@ def test_with_several_loaders_the_metric_has_the_name_of_one() -> None:
         trainer(egd).fit(Two(), loader(), [loader(), loader()])
 
 
-def test_a_metric_on_another_scale_warns() -> None:
+def test_a_metric_on_another_scale_warns_at_the_users_line() -> None:
     egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
-    with pytest.warns(UserWarning, match="percentage"):
+    with pytest.warns(UserWarning, match="percentage") as caught:
         trainer(egd, epochs=1).fit(Classifier(lambda epoch: 60.0), loader(), loader())
+    assert [each.filename for each in caught if "percentage" in str(each.message)] == [__file__]
+
+
+def test_a_fit_without_a_validation_says_that_until_was_never_asked() -> None:
+    egd = EGDCallback(until=eg.Until(0.95), monitor="val_acc")
+    fit = trainer(egd, epochs=2, check_val_every_n_epoch=3)
+    with pytest.warns(UserWarning, match="until got no metric: no validation came before the end of fit"):
+        fit.fit(Classifier(), loader(), loader())
+    fit.save_checkpoint("done.ckpt")
+    trainer(egd, epochs=2, check_val_every_n_epoch=3).fit(Classifier(), loader(), loader(), ckpt_path="done.ckpt")
 
 
 # checkpoints
@@ -310,7 +349,7 @@ def test_a_checkpoint_without_egd_warns() -> None:
     half = trainer(epochs=1)
     half.fit(Classifier(), loader())
     half.save_checkpoint("plain.ckpt")
-    with pytest.warns(UserWarning, match="no state of EGD, so EGD starts at step 0, switched on"):
+    with pytest.warns(UserWarning, match="no state of this callback, so EGD starts at step 0, switched on"):
         trainer(EGDCallback(), epochs=2).fit(Classifier(), loader(), loader(), ckpt_path="plain.ckpt")
 
 
@@ -416,10 +455,10 @@ def test_a_search_in_the_middle_of_a_fit_keeps_the_state() -> None:
     assert states(egd) == [False]
 
 
-# layers that thaw
+# layers that are unfrozen later
 
 
-class Thaws(Classifier):
+class Unfreezable(Classifier):
     """Its first layer is frozen until epoch 1."""
 
     def __init__(self) -> None:
@@ -437,7 +476,7 @@ class Thaws(Classifier):
             self.gradients.append(self.backbone.weight.grad.clone())
 
 
-class Thawing(BackboneFinetuning):
+class Unfreezing(BackboneFinetuning):
     """Lightning's own leaves the layer frozen in a resumed fit."""
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
@@ -445,37 +484,37 @@ class Thawing(BackboneFinetuning):
             self.make_trainable(pl_module.backbone)
 
 
-def thawing() -> BackboneFinetuning:
-    return Thawing(1, lambda epoch: 1.0, backbone_initial_lr=0.1, should_align=False)
+def unfreezing() -> BackboneFinetuning:
+    return Unfreezing(1, lambda epoch: 1.0, backbone_initial_lr=0.1, should_align=False)
 
 
 def everything(module: Any) -> eg.Plan:
     return eg.matrices(module, include=["backbone", "net.2"])
 
 
-def test_a_layer_that_a_plan_names_is_taken_once_it_thaws() -> None:
-    module = Thaws()
-    trainer(EGDCallback(everything), thawing()).fit(module, loader(), loader())
+def test_a_layer_that_a_plan_names_is_taken_once_it_is_unfrozen() -> None:
+    module = Unfreezable()
+    trainer(EGDCallback(everything), unfreezing()).fit(module, loader(), loader())
     assert len(module.gradients) == 4
     for gradient in module.gradients:
         assert torch.allclose(gradient.T @ gradient, torch.eye(8), atol=1e-4)
 
 
-def test_a_layer_that_thaws_outside_the_plan_is_named_with_the_way_out() -> None:
+def test_a_layer_that_is_unfrozen_outside_the_plan_is_named_with_the_way_out() -> None:
     with pytest.warns(UserWarning, match=r"'net.0.weight' frozen when .* include=\['net.0.weight', ...\]"):
-        trainer(EGDCallback(), thawing()).fit(Thaws(), loader(), loader())
+        trainer(EGDCallback(), unfreezing()).fit(Unfreezable(), loader(), loader())
 
 
-def test_the_memory_of_a_layer_that_has_thawed_is_restored() -> None:
-    def fit(module: Thaws, epochs: int, **resume: Any) -> lightning.Trainer:
-        run = trainer(EGDCallback(everything, transform=CHAIN), thawing(), epochs=epochs)
+def test_the_memory_of_a_layer_that_was_unfrozen_is_restored() -> None:
+    def fit(module: Unfreezable, epochs: int, **resume: Any) -> lightning.Trainer:
+        run = trainer(EGDCallback(everything, transform=CHAIN), unfreezing(), epochs=epochs)
         run.fit(module, loader(), loader(), **resume)
         return run
 
-    whole, resumed = Thaws(), Thaws()
+    whole, resumed = Unfreezable(), Unfreezable()
     fit(whole, 4)
-    fit(Thaws(), 2).save_checkpoint("thawed.ckpt")
-    fit(resumed, 4, ckpt_path="thawed.ckpt")
+    fit(Unfreezable(), 2).save_checkpoint("unfrozen.ckpt")
+    fit(resumed, 4, ckpt_path="unfrozen.ckpt")
     assert same(whole, resumed)
 
 
@@ -495,7 +534,7 @@ def test_a_test_run_leaves_no_state_to_the_next_fit() -> None:
 # the end
 
 
-def test_egd_leaves_with_the_fit_and_a_second_starts_anew() -> None:
+def test_egd_leaves_with_the_fit_and_a_second_starts_from_step_0() -> None:
     module, egd = Classifier(lambda epoch: 0.99), EGDCallback(until=eg.Until(0.95), monitor="val_acc")
     trainer(egd, epochs=1).fit(module, loader(), loader())
     (first,) = egd.attachments
@@ -520,7 +559,7 @@ def test_egd_leaves_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda egd: pickle.loads(pickle.dumps(egd))], ids=["copy", "pickle"])
-def test_a_copy_has_no_attachment_and_attaches_anew(copied: Callable[[EGDCallback], EGDCallback]) -> None:
+def test_a_copy_has_no_attachment_and_attaches_its_own(copied: Callable[[EGDCallback], EGDCallback]) -> None:
     class Copies(Classifier):
         def on_train_epoch_end(self) -> None:
             with pytest.warns(UserWarning, match="copy or pickle of this EGDCallback does not include the EGD"):
@@ -567,19 +606,16 @@ def test_an_attachment_by_hand_alone_is_the_plain_loop_and_resumes() -> None:
     trainer().fit(module, loader(), loader(), ckpt_path="by-hand.ckpt")
     assert same(module.net, plain_loop())
     assert module.egd.state_dict()["step"] == 8
-    with pytest.warns(UserWarning, match="no state of EGD"):
+    with pytest.warns(UserWarning, match="no state of this callback"):
         trainer(EGDCallback()).fit(Classifier(), loader(), loader(), ckpt_path="by-hand.ckpt")
 
 
-def test_shards_are_refused() -> None:
-    class FSDPStrategy(SingleDeviceStrategy):
-        pass
-
-    class Mine(FSDPStrategy):
-        pass
-
-    with pytest.raises(ValueError, match="got FSDPStrategy, which shards them; use DDP"):
-        trainer(EGDCallback(), strategy=Mine(torch.device("cpu"))).fit(Classifier(), loader())
+@pytest.mark.parametrize("name", ["FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy"])
+def test_shards_are_refused(name: str) -> None:
+    assert hasattr(strategies, name)  # which need GPUs: this one has the name alone
+    kind: Any = type("Mine", (type(name, (SingleDeviceStrategy,), {}),), {})
+    with pytest.raises(ValueError, match=f"got {name}, which shards them; use DDP"):
+        trainer(EGDCallback(), strategy=kind(torch.device("cpu"))).fit(Classifier(), loader())
 
 
 def test_a_module_without_an_optimizer_is_refused() -> None:
@@ -641,6 +677,12 @@ def test_settings_are_checked_at_once(settings: dict[str, Any], error: type[Exce
 def test_a_monitor_without_a_rule_warns() -> None:
     with pytest.warns(UserWarning, match="no effect without until"):
         EGDCallback(monitor="val_acc")
+
+
+def test_a_loss_with_the_rule_of_an_accuracy_warns() -> None:
+    with pytest.warns(UserWarning, match=r"'val_loss' looks like a loss, .* above 0\.95; .* pass mode='min'"):
+        EGDCallback(until=eg.Until(0.95), monitor="val_loss")
+    EGDCallback(until=eg.Until(0.1, mode="min"), monitor="val_loss")
 
 
 def test_checking_settings_draws_no_random_number() -> None:

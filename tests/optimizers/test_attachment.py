@@ -278,6 +278,17 @@ def test_clipping_before_the_step_does_not_shrink_it() -> None:
     assert_equalised(hidden_updates(model, before))
 
 
+def test_a_pre_hook_that_is_registered_after_attach_clips_what_was_equalised() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    eg.attach(optimizer, model)
+    optimizer.register_step_pre_hook(lambda *_: [each.grad.mul_(0.1) for each in model.parameters()] and None)
+    before = parameters(model)
+    loss_of(model).backward()
+    optimizer.step()
+    assert_equalised(hidden_updates(model, before), size=0.1)
+
+
 def test_a_scheduler_sets_the_size_of_the_step() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -373,7 +384,7 @@ def test_the_repr_says_whether_egd_is_on_its_steps_and_its_share() -> None:
     egd.off()
     assert repr(egd) == f"Attachment(Polar(precision='auto') on SGD, active=False, {tail}"
     egd.remove()
-    assert repr(egd) == f"Attachment(Polar(precision='auto') removed from SGD, active=False, {tail}"
+    assert repr(egd) == f"Attachment(Polar(precision='auto') removed from SGD, was active=False, {tail}"
 
 
 def test_the_repr_of_a_stack_counts_the_elements_that_are_on() -> None:

@@ -64,6 +64,28 @@ def test_an_attached_step_is_the_step_on_equalised_gradients(name: str, with_clo
     assert not same(trained("attached"), trained("bare"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_step_under_autocast_is_the_step_on_coarsely_equalised_gradients(dtype: torch.dtype) -> None:
+    def trained(how: str) -> nn.Module:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        plan = eg.matrices(model)
+        if how == "attached":
+            eg.attach(optimizer, plan)
+        for step in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=dtype):
+                loss = loss_of(model, step)
+            loss.backward()
+            if how == "by hand":
+                eg.equalize_(plan, eg.Polar(precision="coarse", compute=dtype))
+            optimizer.step()
+        return model
+
+    assert same(trained("attached"), trained("by hand"))
+    assert not same(trained("attached"), trained("bare"))
+
+
 def test_an_average_of_the_weights_is_that_of_equalised_steps() -> None:
     """Both averages of torch: exponential, and stochastic weight averaging with its schedule."""
     model = network()

@@ -127,7 +127,7 @@ def test_a_state_that_does_not_fit_leaves_optimizer_and_attachment_as_they_were(
     other, other_optimizer, other_egd = begin("momentum", eg.LowRankPolar(2))
     train(other, other_optimizer, 1)
     before = copy.deepcopy(other_optimizer.state_dict())
-    with pytest.raises(ValueError, match=r"same transform .*; attach with .*, or with save_with_optimizer=False"):
+    with pytest.raises(ValueError, match=r"same transform .*; attach with .*, or attach with save_with_optimizer=False"):
         other_optimizer.load_state_dict(saved)
     with pytest.raises(ValueError, match="different number of parameter groups"):  # torch's, after our part was read
         other_optimizer.load_state_dict({**before, "param_groups": []})
@@ -180,7 +180,7 @@ def test_wrappers_without_hooks_for_it_carry_the_state_of_the_optimizer_inside()
 
 # -- a run that resumes without it says so -----------------------------------------------------------------------------
 
-WARNING = "goes on from earlier steps, but EGD starts at step 0"
+WARNING = "continues from earlier steps, but EGD starts at step 0"
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -324,3 +324,71 @@ def test_a_switch_off_by_hand_is_restored_without_a_word() -> None:
     first.off()
     second.load_state_dict(first.state_dict())
     assert not second.active
+
+
+# -- loads that fail ---------------------------------------------------------------------------------------------------
+
+
+def test_after_a_load_that_failed_a_fresh_start_does_not_warn() -> None:
+    model, optimizer, _ = begin("sgd", eg.Polar())
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        optimizer.load_state_dict({"state": {}, "param_groups": []})
+    train(model, optimizer, 1)
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "no names": ("matrices", None, "matrices must be a list of names"),
+    "a name": ("matrices", "0.weight", "matrices must be a list of names"),
+    "nested names": ("matrices", [["0.weight"]], "matrices must be a list of names"),
+    "no tiers": ("tiers", None, "tiers must be a mapping"),
+    "a list of tiers": ("tiers", ["exact"], "tiers must be a mapping"),
+    "no memories": ("tensors", {"0.weight": 3}, "the memory of '0.weight' must be a mapping"),
+    "a number": ("tensors", {"0.weight": {"0.mean": 1.0}}, "must be a dense, real tensor"),
+    "sparse": (
+        "tensors",
+        {"0.weight": {"0.mean": torch.zeros(8, 6).to_sparse()}},
+        "must be a dense, real tensor",
+    ),
+    "complex": ("tensors", {"0.weight": {"0.mean": torch.zeros(8, 6) * 1j}}, "must be a dense, real tensor"),
+    "without values": (
+        "tensors",
+        {"0.weight": {"0.mean": torch.zeros(8, 6, device="meta")}},
+        "must be a dense, real tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("door", ["attachment", "optimizer"])
+def test_a_state_that_was_edited_is_an_error_and_changes_nothing(name: str, door: str) -> None:
+    key, value, said = WRONG[name]
+    model, optimizer, _ = begin()
+    train(model, optimizer, 2)
+    saved = copy.deepcopy(optimizer.state_dict())
+    edited = saved["egalitarian"]
+    edited[key] = {**edited[key], **value} if key == "tensors" else value
+    _, other, fresh = begin()
+    with pytest.raises(TypeError, match=rf"{said}, got .*; load what state_dict\(\) returned"):
+        fresh.load_state_dict(edited) if door == "attachment" else other.load_state_dict(saved)
+    assert fresh.state_dict()["step"] == 0
+    assert not other.state
+
+
+@pytest.mark.parametrize("door", ["attachment", "optimizer"])
+def test_where_warnings_are_errors_the_one_about_a_missing_rule_changes_nothing(door: str) -> None:
+    model, optimizer, egd = begin(until=eg.Until(0.9))
+    train(model, optimizer, 2)
+    egd.observe(0.95)
+    _, other, fresh = begin()
+    with pytest.raises(UserWarning, match="switched off by until"):
+        fresh.load_state_dict(egd.state_dict()) if door == "attachment" else other.load_state_dict(optimizer.state_dict())
+    assert (fresh.active, fresh.state_dict()["step"]) == (True, 0)
+    assert not other.state
+
+
+def test_a_removed_attachment_loads_nothing() -> None:
+    model = network()
+    with eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model) as egd:
+        saved = egd.state_dict()
+    with pytest.raises(RuntimeError, match=r"needs an attached EGD, got one that was removed; attach again"):
+        egd.load_state_dict(saved)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -136,3 +139,44 @@ def test_a_copy_of_egd_continues_like_the_original(copied: Any) -> None:
     train(model, optimizer, 3, start=3)
     train(twin, twin_optimizer, 3, start=3)
     assert same(model, twin)
+
+
+def test_where_warnings_are_errors_nothing_is_half_done() -> None:
+    model, other = network(), network(1)
+    bare = {"params": list(other.named_parameters())}
+    with pytest.raises(UserWarning, match=BARE):
+        eg.EGD([*eg.matrices(model).groups(), bare], lr=0.1)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    optimizer = eg.EGD(eg.matrices(model), lr=0.1)
+    with pytest.raises(UserWarning, match=BARE):
+        optimizer.add_param_group(bare)
+    assert len(optimizer.param_groups) == 1
+    train(model, optimizer, 1)
+    optimizer.add_param_group({**bare, "equalize": True})
+
+
+def test_a_memory_is_kept_whole_or_not_at_all() -> None:
+    """Ctrl-C at any line that stores it."""
+    code = eg.EGD._remember.__code__
+
+    def interrupted_at(line: int) -> Any:
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if frame.f_code is code and event == "line" and next(lines) == line:
+                raise KeyboardInterrupt
+            return trace if frame.f_code is code or event == "call" else None
+
+        lines = itertools.count()
+        return trace
+
+    for line in range(20):
+        model = network()
+        optimizer = eg.EGD(eg.matrices(model), lr=0.1, transform=[eg.GrokfastEMA(), eg.Polar()])
+        model(torch.ones(2, 6)).sum().backward()
+        before = sys.gettrace()
+        sys.settrace(interrupted_at(line))
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+        finally:
+            sys.settrace(before)
+        train(model, optimizer, 1)

@@ -129,8 +129,9 @@ def test_copying_the_optimizer_warns_that_the_copy_lacks_egd(copied: Any) -> Non
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     egd = eg.attach(optimizer, model)
-    with pytest.warns(UserWarning, match=r"call egalitarian\.attach on the copy"):
+    with pytest.warns(UserWarning, match=r"call egalitarian\.attach on the copy") as caught:
         bare = copied(optimizer)
+    assert caught[0].filename == __file__, "not in Python's own copy.py"
     assert not hasattr(bare, "_egalitarian")
     egd.remove()
     copied(optimizer)  # no warning: those are errors here

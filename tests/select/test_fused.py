@@ -44,10 +44,10 @@ def test_the_order_of_nanogpt_is_taken_from_the_name_and_the_plan_says_so() -> N
 def test_a_class_is_known_in_its_package_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody's class of the same name may order its rows differently."""
     plan = eg.matrices(GPTNeoXAttention(), head=None)
-    assert "taken as 3 times 6 x 6, rows in 3 turns" in str(plan)
+    assert "taken as 3 times 6 x 6, rows interleaved in 3 groups" in str(plan)
     monkeypatch.setattr(GPTNeoXAttention, "__module__", "mine")
     plan = eg.matrices(GPTNeoXAttention(), head=None)
-    assert "taken as 18 x 6 (one matrix, perhaps several fused: split= parts them)" in str(plan)
+    assert "taken as 18 x 6 (one matrix, perhaps several fused: split it with split=)" in str(plan)
 
 
 @pytest.mark.parametrize("name", ["kqv", "kv", "to_kv", "qk", "Wqkv", "w12", "gate_up", "kv_a_proj", "in_proj_ba"])
@@ -82,7 +82,7 @@ def marked(name: str, outputs: int) -> str:
 def test_a_class_that_is_not_known_stays_whole_and_the_plan_says_so() -> None:
     plan = eg.matrices(Attention(), head=None)
     assert shapes_taken(plan)["qkv.weight"] == [(18, 6)]
-    assert "taken as 18 x 6 (one matrix, perhaps several fused: split= parts them)" in str(plan)
+    assert "taken as 18 x 6 (one matrix, perhaps several fused: split it with split=)" in str(plan)
     assert "perhaps" not in str(eg.matrices(Attention(), head=None, split={"qkv.weight": (6, 6, 6)}))
 
 
@@ -91,7 +91,7 @@ def test_split_replaces_what_is_known() -> None:
     assert shapes_taken(plan)["c_attn.weight"] == [(18, 6)]
 
 
-def test_rows_in_turns_are_equalised_as_the_matrices_that_they_form() -> None:
+def test_interleaved_rows_are_equalised_as_the_matrices_that_they_form() -> None:
     """Query, key and value of each head follow each other; the matrices are those of all heads."""
     attention = GPTNeoXAttention()
     plan = eg.matrices(attention, head=None)

@@ -204,3 +204,132 @@ def test_the_only_known_layer_is_a_head_where_there_are_other_matrices(layers: d
     assert heads(model) == [f"{list(layers)[-1]}.weight"]
     with pytest.raises(ValueError, match="take the output head with head=None, or choose matrices with include="):
         eg.matrices(model)
+
+
+class Ranker(nn.Module):
+    """The dense features go through an MLP of their own; its outputs enter the next one beside those of embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items, self.dense, self.top = nn.Embedding(9, 4), mlp(5, 6, 4), mlp(8, 6, 1)
+
+    def forward(self, items: Tensor, dense: Tensor) -> Tensor:
+        return self.top(torch.cat([self.items(items), self.dense(dense)], 1))  # type: ignore[no-any-return]
+
+
+class HalvedAutoencoder(nn.Module):
+    """The encoder puts out mean and variance in one piece, and the decoder takes one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = mlp(10, 6, 4), mlp(2, 6, 10)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, scale = self.encoder(x).chunk(2, -1)
+        return self.decoder(mean + scale), mean
+
+
+class GuidedAutoencoder(nn.Module):
+    """The decoder takes the code beside a label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.mean, self.scale, self.decoder = mlp(10, 6), nn.Linear(6, 3), nn.Linear(6, 3), mlp(5, 6, 10)
+
+    def forward(self, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        hidden = relu(self.encoder(x))
+        mean, scale = self.mean(hidden), self.scale(hidden)
+        return self.decoder(torch.cat([mean + scale, label], -1)), mean, scale
+
+
+@pytest.mark.parametrize(
+    ("model", "head", "example"),
+    [
+        (Ranker(), "top.2.weight", (torch.arange(3), torch.ones(3, 5))),
+        (HalvedAutoencoder(), "decoder.2.weight", torch.ones(3, 10)),
+        (GuidedAutoencoder(), "decoder.2.weight", (torch.ones(3, 10), torch.ones(3, 2))),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_what_may_enter_a_later_layer_in_part_is_no_head_for_sure(model: nn.Module, head: str, example: Any) -> None:
+    """A width that nothing else explains: a layer takes these outputs beside others, or a part of them."""
+    plan = eg.matrices(model)
+    assert heads(model) == [head]
+    assert "though nothing takes the outputs of" in plan.doubts[0]
+    assert heads(model, example=example) == [head]
+    assert eg.matrices(model, example=example).doubts == ()
+
+
+def test_branches_that_are_joined_are_no_heads() -> None:
+    """No layer puts out 12 values: the convolution hands its four channels on to the layer behind it."""
+    image = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 7))
+    model = nn.ModuleDict({"image": image, "words": nn.Linear(6, 5), "out": mlp(12, 8, 3)})
+    assert heads(model) == ["out.2.weight"]
+    assert eg.matrices(model).doubts == ()
+
+
+def test_what_is_inside_of_a_model_that_feeds_the_head_is_no_head() -> None:
+    """`inner.aside` ends as wide as nothing, but all that the head takes comes out of the same module."""
+    inner = linears(enter=(6, 8), middle=(8, 8), aside=(8, 5))
+    model = nn.ModuleDict({"inner": inner, "lm_head": nn.Linear(8, 9)})
+    assert heads(model) == ["lm_head.weight"]
+    assert eg.matrices(model).doubts == ()
+    beside = nn.ModuleDict({"enter": nn.Linear(6, 8), "inner": inner, "lm_head": nn.Linear(8, 9)})
+    assert heads(beside) == ["inner.aside.weight", "lm_head.weight"]
+
+
+def test_two_parts_may_each_have_a_head_of_their_own() -> None:
+    """One is a layer, the other a module as deep again; neither feeds the other."""
+    words = nn.ModuleDict({"body": nn.Linear(6, 8), "head": nn.Linear(8, 8)})
+    image = nn.ModuleDict({"body": nn.Linear(5, 8), "head": nn.ModuleDict({"mlp": mlp(8, 9, 8)})})
+    model = nn.ModuleDict({"words": words, "image": image})
+    assert heads(model) == ["words.head.weight", "image.head.mlp.2.weight"]
+
+
+class Stages(nn.Module):
+    """Predictions after every stage, which the next one takes in, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        self.outs = nn.ModuleList([nn.Linear(8, 3), nn.Linear(8, 3)])
+        self.back = nn.Linear(3, 8)
+
+
+def test_a_name_is_not_enough_where_the_last_layer_takes_its_outputs() -> None:
+    assert heads(Stages()) == ["outs.0.weight", "outs.1.weight"]
+    assert "though 'back' is registered last" in eg.matrices(Stages()).doubts[0]
+
+
+class Forecast(nn.Module):
+    """Every block forecasts, and hands the rest on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = [linears(enter=(7, 9), rest=(9, 7), forecast=(9, 3)) for _ in range(2)]
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        forecast = torch.zeros(())
+        for block in self.blocks:
+            hidden = relu(block["enter"](x))
+            x, forecast = x - block["rest"](hidden), forecast + block["forecast"](hidden)
+        return forecast
+
+
+def test_blocks_that_end_in_a_narrow_layer_may_end_in_heads() -> None:
+    found = ["blocks.0.forecast.weight", "blocks.1.forecast.weight"]
+    assert heads(Forecast()) == found == heads(Forecast(), example=torch.ones(2, 7))
+    assert "though repeated blocks seldom end in one" in eg.matrices(Forecast()).doubts[0]
+
+
+@pytest.mark.parametrize("name", ["to_qkv", "att", "attention"])
+def test_a_layer_of_an_attention_beside_the_end_is_no_head(name: str) -> None:
+    model = nn.ModuleDict({"enter": nn.Linear(6, 8), name: nn.Linear(8, 24), "end": nn.Linear(8, 3)})
+    assert heads(model) == ["end.weight"]
+    assert eg.matrices(model).doubts == ()
+
+
+def test_a_matrix_that_may_follow_the_end_is_named_once() -> None:
+    model = nn.Sequential(mlp(6, 8, 5), nn.ParameterDict({"transitions": torch.ones(5, 5)}))
+    assert eg.matrices(model).doubts[0].count("transitions") == 1

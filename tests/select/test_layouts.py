@@ -139,7 +139,7 @@ def test_experts_that_look_fused_are_marked() -> None:
     experts = Experts()
     experts.gate_up_proj = nn.Parameter(torch.randn(3, 6, 16))
     (line,) = (entry.verdict for entry in eg.matrices(experts) if entry.name == "gate_up_proj")
-    assert line.endswith("(the output axis taken to be the first; one matrix, perhaps several fused: split= parts them)")
+    assert line.endswith("(the output axis taken to be the first; one matrix, perhaps several fused: split it with split=)")
 
 
 @pytest.mark.parametrize(
@@ -208,3 +208,21 @@ def test_a_quantised_weight_is_left_with_that_reason(dtype: torch.dtype) -> None
 def test_a_module_that_is_not_recognised_is_left_by_name() -> None:
     model = nn.ModuleDict({"mine": nn.ParameterDict({"w": torch.zeros(3, 3)}), "a": nn.Linear(3, 4), "b": nn.Linear(4, 2)})
     assert "left: 'w' of ParameterDict is not recognised" in str(eg.matrices(model))
+
+
+class Adapted(nn.Linear):
+    """As in loralib: the factors are parameters of the layer itself."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.weight.requires_grad_(False)
+        self.lora_A, self.lora_B = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.zeros(outputs, 2))
+
+
+def test_factors_that_are_parameters_of_the_layer_are_taken() -> None:
+    model = nn.Sequential(Adapted(6, 5), nn.ReLU(), Adapted(5, 4), nn.ReLU(), nn.Linear(4, 3))
+    plan = eg.matrices(model)
+    expected = {"0.lora_A": [(2, 6)], "0.lora_B": [(5, 2)], "2.lora_A": [(2, 5)], "2.lora_B": [(4, 2)]}
+    assert shapes_taken(plan) == expected
+    assert [entry.name for entry in plan if entry.reason == "output head"] == ["4.weight"]
+    assert plan.doubts == ()

@@ -84,3 +84,8 @@ def test_thousands_of_names_match_thousands_of_layers() -> None:
 def test_a_name_that_looks_like_a_pattern_matches_itself() -> None:
     model = nn.ModuleDict({"a[0]": nn.Linear(3, 3), "a0": nn.Linear(3, 3)})
     assert list(shapes_taken(eg.matrices(model, include="a[0]"))) == ["a[0].weight", "a0.weight"]
+
+
+def test_an_empty_name_names_nothing() -> None:
+    with pytest.raises(ValueError, match="got '', which matches nothing; the first names are "):
+        eg.matrices(network(), include="")

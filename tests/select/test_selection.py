@@ -133,5 +133,7 @@ def test_models_without_usable_parameters_are_refused() -> None:
         eg.matrices({"w": torch.zeros(2, 2)})
     with pytest.raises(TypeError, match="must hold tensors, got int for 'w'"):
         eg.matrices({"w": 3}, include="w")  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="must have names as keys, got 3; pass strings"):
+        eg.matrices({3: torch.ones(3, 3)}, include="*")  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="complex64"):
         eg.matrices({"w": torch.zeros(2, 2, dtype=torch.complex64)}, include="w")

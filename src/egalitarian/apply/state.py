@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from egalitarian.checks import check_mapping
 from egalitarian.select import Entry
 from egalitarian.transforms import ElementwiseTransform, Memory, Transform
 
@@ -81,12 +83,14 @@ def loaded_memory(current: Tensors, loaded: Tensors) -> dict[str, dict[str, Tens
     """A copy of the loaded memory, on the devices and in the dtypes of the current one.
 
     Raises:
+        TypeError: the loaded one holds something else than dense tensors of real numbers.
         ValueError: the two hold different tensors.
     """
 
     def shapes(memory: Tensors) -> dict[tuple[str, str], tuple[int, ...]]:
         return {(name, key): tuple(tensor.shape) for name, kept in memory.items() for key, tensor in kept.items()}
 
+    _check_memory(loaded)
     differing = sorted(set(shapes(current).items()) ^ set(shapes(loaded).items()))
     if differing:
         (name, key), shape = differing[0]
@@ -98,3 +102,14 @@ def loaded_memory(current: Tensors, loaded: Tensors) -> dict[str, dict[str, Tens
         name: {key: value.detach().clone().to(current[name][key]) for key, value in memory.items()}
         for name, memory in loaded.items()
     }
+
+
+def _check_memory(loaded: Mapping[str, Any]) -> None:
+    for name, kept in loaded.items():
+        check_mapping(f"the memory of {name!r}", kept, "load what state_dict() returned")
+        for key, value in kept.items():
+            if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex() or value.is_meta:
+                got = f"{value.layout} of {value.dtype} on {value.device}" if isinstance(value, Tensor) else repr(value)
+                raise TypeError(
+                    f"{key!r} of {name!r} must be a dense, real tensor, got {got}; load what state_dict() returned"
+                )

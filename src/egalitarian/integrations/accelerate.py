@@ -1,4 +1,4 @@
-"""Accelerate: EGD for a model and an optimizer that it has prepared."""
+"""Accelerate: adds EGD to a model and an optimizer that `accelerator.prepare` returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ try:
     from accelerate.optimizer import AcceleratedOptimizer
 except ImportError as error:
     raise ImportError(
-        "accelerate must be installed for attach_prepared, got none; pip install 'egalitarian[accelerate]'"
+        f"accelerate must be installed for attach_prepared, got {error}; pip install 'egalitarian[accelerate]'"
     ) from error
 
 from egalitarian.integrations.settings import AttachSettings, check_names, refuse_sharded
@@ -30,23 +30,23 @@ def attach_prepared(
 ) -> Attachment:
     """Adds EGD to an optimizer after `accelerator.prepare`.
 
-    EGD acts once per optimizer step, after accumulation, unscaling and clipping. `save_state` saves its state with that of
-    the optimizer. `load_state` restores it, so attach first.
+    EGD acts once per optimizer step, after accumulation, unscaling and clipping. `save_state` saves EGD's state with
+    the optimizer's. `load_state` restores it, so call it after `attach_prepared`.
 
     Args:
-        accelerator: the one that prepared both.
+        accelerator: the one that prepared model and optimizer.
         optimizer: as `prepare` returned it.
         model: as `prepare` returned it.
-        plan: which matrices EGD takes, made before or after `prepare`: parameters are found again by their names. By
-            default the plan of the model.
+        plan: which matrices EGD takes, made before or after `prepare`. Parameters are found again by their names. The
+            default is `matrices(model)`.
         settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
 
     Returns:
         The attachment. With `until`, pass it metrics with `observe`, the same on every process.
 
     Raises:
-        TypeError: an argument has the wrong type, or no such name.
-        ValueError: the optimizer is not prepared, has EGD already, or gets shards.
+        TypeError: an argument has the wrong type, or a name that is no setting.
+        ValueError: the optimizer is not prepared, has EGD already, or gets shards instead of whole matrices.
 
     >>> accelerator, model = Accelerator(), nn.Linear(3, 2)
     >>> model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -73,13 +73,15 @@ def attach_prepared(
 
 
 def _found_again(plan: Plan, model: nn.Module) -> Plan:
-    """The plan with the parameters and modules that have these names in the model."""
+    """The plan for this model: its parameters and modules are looked up by name."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     if all(parameters.get(entry.name) is entry.parameter for entry in plan):
         return plan
-    unknown = [entry.name for entry in plan if entry.name not in parameters]
-    if unknown:
-        raise ValueError(f"plan must name parameters of the model, got {unknown[0]!r}; make it of the same model")
+    for entry in plan:
+        found = parameters.get(entry.name)
+        if found is None or found.shape != entry.shape:
+            got = repr(entry.name) + ("" if found is None else f" of shape {entry.shape}, not {tuple(found.shape)}")
+            raise ValueError(f"plan must name parameters of the model, got {got}; make it of the same model")
     entries = tuple(dataclasses.replace(entry, parameter=parameters[entry.name]) for entry in plan)
     owners = {entry.name.rpartition(".")[0]: None for entry in entries if entry.taken}
     return dataclasses.replace(plan, entries=entries, modules=tuple(map(model.get_submodule, owners)))

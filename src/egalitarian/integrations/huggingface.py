@@ -1,10 +1,10 @@
-"""Hugging Face's Trainer: a callback that attaches EGD, feeds its switch-off and resumes it, and an optimizer by plan."""
+"""Hugging Face's Trainer: a callback that attaches EGD, passes metrics to `until`, and saves and restores its state."""
 
 from __future__ import annotations
 
 import base64
+import inspect
 import io
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,20 +15,23 @@ from torch.optim import Optimizer
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
     from transformers.trainer_callback import ExportableState
+    from transformers.utils import logging
 except ImportError as error:
     raise ImportError(
-        "transformers must be installed for EGDTrainerCallback, got none; pip install 'egalitarian[transformers]'"
+        f"transformers must be installed for EGDTrainerCallback, got {error}; pip install 'egalitarian[transformers]'"
     ) from error
 
 from egalitarian.integrations.settings import (
     AttachSettings,
     check_settings,
+    made_plan,
     missing_metric,
+    observe,
     refuse_sharded,
     warn_of_copy,
     warn_of_no_state,
 )
-from egalitarian.optimizers import Attachment, attach
+from egalitarian.optimizers import Attachment, attach, has_stepped, warn_user
 from egalitarian.select import Plan, matrices
 
 if TYPE_CHECKING:
@@ -38,19 +41,20 @@ if TYPE_CHECKING:
 class EGDTrainerCallback(TrainerCallback, ExportableState):
     """Adds EGD to a Trainer's optimizer when training begins, and removes it when it ends.
 
-    It acts inside the optimizer's step: after accumulation, unscaling and clipping. Its state is in `trainer_state.json` of
-    every checkpoint, tensors included, and comes back with `train(resume_from_checkpoint=...)`. Without a checkpoint, each
-    `train` starts EGD anew. A Trainer takes one such callback.
+    It acts inside the optimizer's step: after accumulation, unscaling and clipping. Every checkpoint has its state in
+    `trainer_state.json`, tensors included, and `train(resume_from_checkpoint=...)` restores it. Without a checkpoint, each
+    `train` starts EGD from step 0. A Trainer takes one such callback.
 
     Args:
-        plan: which matrices EGD takes: a `Plan`, or a function from the model to one. By default the plan of the model.
-        monitor: the metric for `until`, as `compute_metrics` names it, with `eval_` or without. It is read after each
+        plan: which matrices EGD takes: a `Plan`, or a function from the model to one. The default is
+            `matrices(model)`.
+        monitor: the metric for `until`, as `compute_metrics` names it, with or without `eval_`. It is read after each
             evaluation.
         spectra: a `SpectrumWriter`, which writes the stored spectra to TensorBoard whenever the Trainer logs.
         settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
 
     Raises:
-        TypeError: an argument has the wrong type, or no such name.
+        TypeError: an argument has the wrong type, or a name that is no setting.
         ValueError: a setting is out of range, or `until` has no metric.
 
     >>> from egalitarian import Until
@@ -92,19 +96,21 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
             optimizer_class: such as `torch.optim.SGD`.
             taken: settings of the group that EGD takes, such as `{"weight_decay": 0.1}`.
             left: settings of the other group.
-            settings: of the optimizer, with its `lr`: that of `TrainingArguments` has no effect here.
+            settings: settings of the optimizer, such as `lr`. `TrainingArguments.learning_rate` has no effect here.
 
         Returns:
-            The pair that a Trainer takes. Give that Trainer this callback, too.
+            The pair that `optimizer_cls_and_kwargs` takes. Pass this callback to the same Trainer.
 
         Raises:
-            TypeError: `optimizer_class` cannot be called.
+            TypeError: `optimizer_class` cannot be called, or lacks its `lr`.
         """
         if not callable(optimizer_class):
             raise TypeError(
                 f"optimizer_class must be a class, got {type(optimizer_class).__name__}; pass torch.optim.SGD, and its "
                 f"settings by name"
             )
+        if "lr" not in settings.keys() | ((taken or {}).keys() & (left or {}).keys()) and _takes_lr(optimizer_class):
+            raise TypeError("lr must be passed, got none; that of TrainingArguments has no effect here")
 
         def build(model: nn.Module) -> Optimizer:
             plan = self._planned(model)
@@ -121,7 +127,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     def _planned(self, model: nn.Module) -> nn.Module | Plan:
         if self._plan is None:
             return model
-        return self._plan(model) if callable(self._plan) else self._plan
+        return made_plan(self._plan, model) if callable(self._plan) else self._plan
 
     # -- from the beginning of training to its end --------------------------------------------------------------------
 
@@ -130,16 +136,15 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         self._unmet, self._met, self._stepped, self._warned = [], False, False, False
         _refuse(args, kwargs["optimizer"])
         if self._settings.get("until") is not None and args.eval_strategy == "no":
-            warnings.warn("until has no effect with eval_strategy='no'; pass eval_strategy='epoch'", stacklevel=2)
+            warn_user("until has no effect with eval_strategy='no'; pass eval_strategy='epoch'")
         name = type(self).__name__
-        kept: Any = state.stateful_callbacks  # a dict by now, by name of the class
+        kept: Any = state.stateful_callbacks  # the Trainer has made it a dict, by class name
+        if isinstance(kept.get(name), list):
+            raise ValueError(f"the Trainer must have one {name}, got {len(kept[name])}; leave out the others")
         stored = kept.get(name, {}) if state.global_step else {}
-        if isinstance(stored, list):
-            raise ValueError(
-                f"the checkpoint must have one {name}, got {len(stored)}; resume from one that was saved with one"
-            )
         plan = self._planned(kwargs["model"])
-        egd = attach(kwargs["optimizer"], plan, save_with_optimizer=False, **self._settings)  # it has been loaded by now
+        # The optimizer's state has been loaded by now, so it could not carry EGD's.
+        egd = attach(kwargs["optimizer"], plan, save_with_optimizer=False, **self._settings)
         if not state.global_step:
             _warn_of_a_used_optimizer(egd.optimizer)
         self.attachment, self._handle = egd, egd.optimizer.register_step_post_hook(self._after_step)
@@ -152,8 +157,8 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._write(state)
         self._remove()
-        if (error := self._missing()) is not None:  # the training is done: its outcome counts more
-            warnings.warn(f"until was never asked: {error}", stacklevel=2)
+        if (error := self._missing()) is not None:  # no error: the finished training is worth keeping
+            warn_user(f"until got no metric: {error}")
 
     def _remove(self) -> None:
         if self.attachment is not None and self._handle is not None:
@@ -170,10 +175,9 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         skipped = getattr(kwargs["optimizer"], "step_was_skipped", False)
         if not (self._stepped or skipped or self._warned):
             self._warned = True
-            warnings.warn(
+            warn_user(
                 "the Trainer's step did not reach the optimizer that EGD is attached to, so EGD did nothing; do not "
-                "replace trainer.optimizer while it trains",
-                stacklevel=2,
+                "replace trainer.optimizer while it trains"
             )
         self._stepped = False
 
@@ -186,16 +190,16 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         name = self._monitor if self._monitor in metrics else f"eval_{self._monitor}"
         if name in metrics:
             self._met = True
-            egd.observe(metrics[name])
+            observe(egd, name, metrics[name], logging.get_logger("transformers.egalitarian").info)
         else:
             self._unmet += sorted(metrics)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if (error := self._missing()) is not None:  # not before: each of several datasets has metrics of its own
+        if (error := self._missing()) is not None:  # no earlier: with several datasets, each has other metrics
             raise error
 
     def _missing(self) -> ValueError | None:
-        """The error for a metric that no evaluation has had."""
+        """The error if no evaluation so far had the metric."""
         if self._met or not self._unmet or self._monitor is None:
             return None
         return missing_metric(self._monitor, self._unmet, "return it from compute_metrics")
@@ -224,7 +228,7 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
     @saved.setter
     def saved(self, text: str | None) -> None:
         raise ValueError(
-            "restore_callback_states_from_checkpoint must be False, got True, which makes callbacks anew without their "
+            "restore_callback_states_from_checkpoint must be False, got True, which creates new callbacks without their "
             "plan and transform; leave it out: EGD's state is restored in any case"
         )
 
@@ -235,13 +239,16 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
 
 
 def _warn_of_a_used_optimizer(optimizer: Optimizer) -> None:
-    """Warns at step 0 of an optimizer that is not at its first: a Trainer keeps it from one `train` to the next."""
-    if any(optimizer.state.values()):
-        warnings.warn(
-            f"{type(optimizer).__name__} goes on from an earlier train(), but EGD starts at step 0 and switched on; "
-            f"build a new Trainer so that both start anew, or resume from a checkpoint",
-            stacklevel=3,
+    """Warns if EGD starts at step 0 and the optimizer does not: a Trainer keeps it from one `train` to the next."""
+    if has_stepped(optimizer):
+        warn_user(
+            f"{type(optimizer).__name__} continues from an earlier train(), but EGD starts at step 0 and switched on; "
+            f"build a new Trainer so that both start from step 0, or resume from a checkpoint"
         )
+
+
+def _takes_lr(optimizer_class: Callable[..., Optimizer]) -> bool:
+    return isinstance(optimizer_class, type) and "lr" in inspect.signature(optimizer_class).parameters
 
 
 def _decoded(text: str) -> dict[str, Any]:
@@ -250,7 +257,7 @@ def _decoded(text: str) -> dict[str, Any]:
 
 
 def _refuse(args: TrainingArguments, optimizer: Any) -> None:
-    """Raises for shards, and for optimizers whose step happens inside the backward pass."""
+    """Raises for strategies that shard, and for optimizers that step inside the backward pass."""
     prepared = getattr(optimizer, "accelerator_state", None)
     if prepared is not None:
         refuse_sharded(prepared.distributed_type.value)

@@ -1,8 +1,7 @@
-"""TensorBoard: the spectra of gradients, from any loop."""
+"""TensorBoard: writes the spectra of gradients, from any training loop."""
 
 from __future__ import annotations
 
-import warnings
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -12,24 +11,25 @@ try:
     from torch.utils.tensorboard import SummaryWriter
 except ImportError as error:
     raise ImportError(
-        "tensorboard must be installed for SpectrumWriter, got none; pip install 'egalitarian[tensorboard]'"
+        f"tensorboard must be installed for SpectrumWriter, got {error}; pip install 'egalitarian[tensorboard]'"
     ) from error
 
 from egalitarian.kernels import Spectrum
-from egalitarian.optimizers import Attachment
+from egalitarian.optimizers import Attachment, warn_user
 
 
 class SpectrumWriter:
     """Writes the spectra that an attachment has stored to TensorBoard, each at its own step.
 
-    Per matrix: the condition number, the effective rank, the largest singular value, and a histogram of log10(s / s_max).
-    For a stack, numbers are medians over its elements. With them: whether EGD is on, or the share of a stack where it is.
+    For each matrix it writes the condition number, the effective rank, the largest singular value, and a histogram of
+    log10(s / s_max). For a stack, these numbers are medians over its elements. It also writes whether EGD is on; for a
+    stack, the share of elements where it is on.
 
-    Only `write` reads tensors, so call it once per epoch or log line. `EGDCallback` and `EGDTrainerCallback` do so if they
-    are given a `SpectrumWriter`.
+    `write` waits for the device, so call it once per epoch or log line. `EGDCallback` and `EGDTrainerCallback` call it if
+    you give them a `SpectrumWriter`.
 
     Args:
-        writer: a `SummaryWriter`; that of Lightning's `TensorBoardLogger` is its `experiment`.
+        writer: a `SummaryWriter`. With Lightning's `TensorBoardLogger`, pass its `experiment`.
 
     Raises:
         TypeError: `writer` cannot write scalars and histograms.
@@ -57,7 +57,7 @@ class SpectrumWriter:
 
         Args:
             egd: an attachment with `spectrum_every`.
-            tag: what the names in TensorBoard begin with: one for each attachment.
+            tag: what the names in TensorBoard begin with. Each attachment needs its own.
 
         Raises:
             TypeError: `egd` is not an attachment.
@@ -77,13 +77,12 @@ class SpectrumWriter:
             self._writer.add_scalar(f"{tag}/active", float(torch.as_tensor(egd.active).float().mean()), written)
 
     def _claim(self, egd: Attachment, tag: str) -> None:
-        """Warns once of an attachment that writes into the curves of another optimizer's."""
+        """Warns once if two optimizers write under the same tag, which mixes their curves."""
         known = self._writers.get(tag)
         if known is not None and egd.optimizer not in known:
-            warnings.warn(
+            warn_user(
                 f"tag must differ between attachments, got a second one with {tag!r}, whose curves are mixed with those of "
-                f"the first; pass write(egd, tag=...), or a SpectrumWriter of another SummaryWriter",
-                stacklevel=3,
+                f"the first; pass write(egd, tag=...), or a SpectrumWriter of another SummaryWriter"
             )
         self._writers.setdefault(tag, WeakSet()).add(egd.optimizer)
 

@@ -1,7 +1,7 @@
 """`attach(optimizer, model)`: EGD before every step of any torch optimizer.
 
-A step pre-hook alone is not enough. It runs before a closure has computed the gradients. A fused optimizer under a
-GradScaler gets scaled gradients. Copying the optimizer drops the hook. This room handles each case.
+EGD acts in a hook before the optimizer's step, and handles three cases where a hook alone fails. It runs before a closure
+has computed the gradients. A fused optimizer under a GradScaler gets scaled gradients. A copied optimizer has no hook.
 """
 
 from __future__ import annotations
@@ -19,23 +19,20 @@ from torch.optim import Optimizer
 from egalitarian.apply import PassSettings, State
 from egalitarian.checks import check_bool, check_integer, check_number
 from egalitarian.kernels import Spectrum, spectrum
-from egalitarian.optimizers.autocast import Autocast
-from egalitarian.optimizers.bypass import Call, Closures, ClosureThenEGD, UnseenUpdates, capturing
-from egalitarian.optimizers.checkpoint import Carrier, Loaded, checked, tiers_of, warn_of_other_tiers
+from egalitarian.optimizers.autocast import Autocast, Tiers
+from egalitarian.optimizers.checkpoint import Carrier, Loaded, checked
 from egalitarian.optimizers.egd import EGD
 from egalitarian.optimizers.engine import Engine, share_text
+from egalitarian.optimizers.hooks import StepHooks, UnseenUpdates, capturing
 from egalitarian.optimizers.host import (
     Caller,
-    caller_of_step,
     planned,
     reduce_with_warning,
     refuse_host,
-    stepping,
     unwrapped,
     warn_of_replaced,
 )
 from egalitarian.optimizers.members import Members
-from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Switch, Until
 from egalitarian.select import Plan, annotate
 from egalitarian.transforms import Polar, Transform, as_chain
@@ -43,7 +40,7 @@ from egalitarian.transforms import Polar, Transform, as_chain
 OnNonfinite = Literal["keep", "raise"]
 
 _STEPPED: WeakSet[Optimizer] = WeakSet()
-"""Optimizers that have made steps with an attachment: one that is attached next follows it on purpose."""
+"""Optimizers that have already made steps with EGD. A later attachment to one does not warn of earlier steps."""
 
 
 def attach(
@@ -65,7 +62,8 @@ def attach(
     Args:
         optimizer: any optimizer for dense gradients, bare or wrapped by a framework.
         model_or_plan: a model, which stands for `matrices(model)`, or a `Plan`. The optimizer must hold every matrix of a
-            plan that is not frozen. With a model it may lack others, too. EGD takes what `add_param_group` adds later.
+            `Plan` that is not frozen. With a model it may hold only some of them. EGD also acts on matrices of the plan
+            that `add_param_group` adds later.
         transform: one transform, or a sequence applied in order. The default is EGD with `precision="auto"`.
         decay_before: weight decay added to the gradients of the plan's matrices *before* they are equalised. It stays on
             while EGD is off. The paper's MLP experiments use 1e-4 to 1e-2. In most runs use the optimizer's own
@@ -75,7 +73,7 @@ def attach(
             FloatingPointError, and synchronises with the device at every step.
         spectrum_every: store the singular values of every matrix at steps 0, n, 2n and so on; 0 stores none.
         capture: on a GPU, replay the transforms from a CUDA graph after the first steps. Results are the same, and small
-            matrices several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
+            matrices are several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
         save_with_optimizer: `optimizer.state_dict()` includes EGD's state under the key `"egalitarian"`, and
             `optimizer.load_state_dict` restores it: see `docs/checkpoints.md`. With False, save `egd.state_dict()` as well.
 
@@ -145,25 +143,19 @@ class Attachment:
         self._spectrum_every = spectrum_every
         self._spectra: dict[str, dict[int, Spectrum]] = {}
         self._switch = Switch(until, plan.stack, plan.device)
-        self._compute: torch.dtype | None = None
         self._members = Members(optimizer, plan, chain, decay_before)
-        self._removed = self._begun = False
+        self._removed = False
         self._decided = optimizer in _STEPPED  # whether EGD is on or off on purpose
         names = {entry.parameter: entry.name for entry in plan.entries}
         self._engine = Engine(chain, plan.stack, names, self._members.describe, self._members.check, capture)
-        self._saved_tiers: dict[str, str] = {}
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
-        self._autocast = Autocast(plan.modules, chain)  # after all that may raise
-        host, held = type(optimizer).__name__, self._engine.entries(optimizer.param_groups)
-        self._closures = Closures(host, next((entry.parameter for entry in held if entry.taken), None))
-        self._unseen = UnseenUpdates(host, held)
+        held = self._engine.entries(optimizer.param_groups)
+        self._autocast = Autocast(plan.modules, chain)  # after all that may raise: an error leaves no hook
+        self._tiers = Tiers(plan, chain, self._autocast)
+        self._unseen = UnseenUpdates(optimizer, held)
         self._carrier = Carrier(optimizer, save_with_optimizer, self.state_dict, self._checked, self._restore)
-        self._stepping = stepping(optimizer)
-        self._handles = [
-            self._stepping.register_step_pre_hook(self._before_step),
-            self._stepping.register_step_post_hook(self._after_step),
-        ]
-        self._stepping._egalitarian = optimizer._egalitarian = self  # type: ignore[attr-defined]
+        self._hooks = StepHooks(optimizer, held, self._begin, self._transform)
+        self._hooks.stepping._egalitarian = optimizer._egalitarian = self  # type: ignore[attr-defined]
         optimizer.__reduce_ex__ = partial(reduce_with_warning, optimizer)  # type: ignore[method-assign]
 
     @property
@@ -171,23 +163,8 @@ class Attachment:
         """The plan. `print(egd.plan)` also shows what the transform does to each matrix."""
         held = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
         absent = (entry.name for entry in self._plan.taken if entry.parameter not in held)
-        tiers = self._tiers()
-        notes = {
-            target.name: ", ".join(filter(None, (target.note, tiers.get(target.name)))) for target in self._plan.targets
-        }
         header = "; ".join(filter(None, (self._plan.header, self._autocast.text, self._engine.captures.text)))
-        return annotate(self._plan, header, notes, dict.fromkeys(absent, "not in the optimizer"))
-
-    def _known_tiers(self) -> dict[str, str]:
-        """Those in effect. Before the first step, what autocast may change is left out as long as it is unknown."""
-        tiers = self._tiers()
-        unknown = self._autocast.half is None and not self._state.step
-        other = self._tiers(half=True) if unknown else tiers
-        return {name: tier for name, tier in tiers.items() if other[name] == tier}
-
-    def _tiers(self, half: bool | None = None) -> dict[str, str]:
-        """The precision of every matrix, by name; `half` in place of what was learnt."""
-        return tiers_of(self._plan, self._chain, self._compute, bool(self._autocast.half) if half is None else half)
+        return annotate(self._plan, header, self._tiers.notes(), dict.fromkeys(absent, "not in the optimizer"))
 
     # -- switching ----------------------------------------------------------------------------------------------------
 
@@ -204,7 +181,7 @@ class Attachment:
     def on(self, mask: Tensor | Sequence[bool] | None = None) -> None:
         """Switches EGD on: as a whole, or for the stack elements where `mask` is True.
 
-        Before the first step, it says that EGD is meant to start here, though the optimizer may not.
+        Before the first step, a call also says that EGD starts here on purpose, even if the optimizer continues a run.
 
         Raises:
             RuntimeError: EGD has been removed.
@@ -242,8 +219,7 @@ class Attachment:
 
     def remove(self) -> None:
         """Removes EGD and leaves the optimizer as it was before. A second call does nothing."""
-        for handle in self._handles:
-            handle.remove()
+        self._hooks.remove()
         self._carrier.remove()
         self._unseen.remove()
         self._autocast.remove()
@@ -255,7 +231,7 @@ class Attachment:
         self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__
-            vars(self._stepping).pop("_egalitarian", None)
+            vars(self._hooks.stepping).pop("_egalitarian", None)
 
     def __enter__(self) -> Self:
         return self
@@ -267,11 +243,11 @@ class Attachment:
         raise TypeError("an attachment cannot be copied or pickled; save state_dict(), attach again and load it")
 
     def __repr__(self) -> str:
-        where = f"{'removed from' if self._removed else 'on'} {type(self.optimizer).__name__}"
-        active = self.active
+        name, active = type(self.optimizer).__name__, self._switch.active
+        where = f"removed from {name}, was" if self._removed else f"on {name},"
         on = f"{int(active.sum())} of {len(active)}" if isinstance(active, Tensor) else active
         return (
-            f"Attachment({', '.join(map(repr, self._chain))} {where}, active={on}, step={self._state.step}, "
+            f"Attachment({', '.join(map(repr, self._chain))} {where} active={on}, step={self._state.step}, "
             f"{share_text(self._plan.entries)} taken)"
         )
 
@@ -298,15 +274,15 @@ class Attachment:
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, as plain values and tensors. `optimizer.state_dict()` has a copy.
 
-        Where that is not saved whole, as by `torch.distributed.checkpoint`, save this next to it.
+        `torch.distributed.checkpoint` does not save that copy, so there save this as well.
         """
         return {
             "transform": repr(self._chain),
-            "compute": None if self._compute is None else str(self._compute),
+            "compute": None if self._tiers.compute is None else str(self._tiers.compute),
             "step": self._state.step,
             **self._switch.state_dict(),
             "matrices": [entry.name for entry in self._plan.taken],
-            "tiers": self._known_tiers(),
+            "tiers": self._tiers.known(self._state.step),
             "tensors": {
                 name: {key: value.clone() for key, value in memory.items()} for name, memory in self._memories().items()
             },
@@ -317,7 +293,12 @@ class Attachment:
 
         Raises:
             ValueError: the state is from another transform, or from other parameters.
+            RuntimeError: EGD was removed from the optimizer.
         """
+        if self._removed:
+            raise RuntimeError(
+                "load_state_dict() needs an attached EGD, got one that was removed; attach again, and load into that"
+            )
         self._restore(self._checked(state_dict))
         self._decided = True
 
@@ -325,41 +306,16 @@ class Attachment:
         return checked(state_dict, self._chain, self._plan, self._memories, self._switch)
 
     def _restore(self, loaded: Loaded) -> None:
-        self._state, setting, self._saved_tiers, stays_off = loaded
+        self._state, setting, self._tiers.saved = loaded
         self._switch.restore(setting)
-        if stays_off:
-            warn_user(
-                "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
-                "attach with the same until=, or call on() to use EGD again"
-            )
 
     def _memories(self) -> Mapping[str, Mapping[str, Tensor]]:
         return self._state.tensors if self._removed else self._engine.memories(self.optimizer.param_groups, self._state)
 
     # -- the step -----------------------------------------------------------------------------------------------------
 
-    @torch._disable_dynamo  # type: ignore[attr-defined]
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        caller = caller_of_step(optimizer)
-        if caller.nested:
-            return None
-        if not self._begun and caller.name != "checkpoint":
-            self._begin()
-        transform = partial(self._transform, caller)
-        wrapped = self._closures.wrapped(args, kwargs, transform)
-        if wrapped is None:
-            transform()
-        return wrapped
-
-    @torch._disable_dynamo  # type: ignore[attr-defined]
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        closures = [value for value in (*args, *kwargs.values()) if isinstance(value, ClosureThenEGD)]
-        if closures and not caller_of_step(optimizer).nested:
-            self._closures.judge(closures[0])
-
     def _begin(self) -> None:
-        """Before the first step, looks for what went wrong before it."""
-        self._begun = True
+        """Before the first step, warns of mistakes made so far."""
         self._unseen.remove()
         if not (self._state.step or self._decided or capturing()):
             self._carrier.warn_of_lost_state()
@@ -370,12 +326,11 @@ class Attachment:
         if caller.name == "checkpoint" or (found_inf is not None and bool(found_inf)):
             return  # the step will be skipped: neither gradients nor state may change
         scaling = found_inf is not None or caller.name == "scaler"
-        self._compute = torch.float16 if scaling else None
-        if self._saved_tiers:
-            saved, self._saved_tiers = self._saved_tiers, {}
-            warn_of_other_tiers(self._tiers(), saved)
-        self._members.report_thawed()
-        if not scaling:  # else the cut-off is that of float16
+        self._tiers.compute = torch.float16 if scaling else None
+        if self._tiers.saved:
+            self._tiers.warn_of_others()
+        self._members.warn_of_unfrozen()
+        if not scaling:  # with a scaler, the cut-off is for float16 already
             self._autocast.warn_of_noise()
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = PassSettings(
@@ -383,7 +338,7 @@ class Attachment:
             active=self._switch.for_a_step(),
             decay=partial(self._engine.decay, decay=self._decay_before) if self._decay_before else None,
             grad_scale=getattr(self.optimizer, "grad_scale", None),
-            compute=self._compute,
+            compute=self._tiers.compute,
             half=bool(self._autocast.half),
             on_nonfinite=self._on_nonfinite,
             observe=self._keep_spectrum if measured else None,

@@ -1,4 +1,7 @@
-"""Whether the forward pass runs under autocast to half precision, which a step cannot see: learnt from a forward pass."""
+"""The precision of every matrix, and whether the forward pass runs under autocast to half precision.
+
+A step cannot see autocast, so a hook on the forward pass finds out.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,25 @@ from typing import Any
 import torch
 from torch import nn
 
+from egalitarian.apply import gradient_dtype
 from egalitarian.optimizers.notices import warn_user
-from egalitarian.transforms import Transform, asks_for_autocast, ignoring_autocast
+from egalitarian.select import Plan
+from egalitarian.transforms import MatrixTransform, Site, Transform, asks_for_autocast, ignoring_autocast
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
 class Autocast:
-    """Learns it at the first forward pass in training mode with gradients enabled.
+    """Finds it out at the first forward pass in training mode with gradients enabled.
 
     Args:
-        modules: those whose matrices are taken. The first that is called tells; then the hooks of all are removed.
-        chain: the transforms. Without one that autocast concerns there are no hooks.
+        modules: the modules whose matrices are taken. The first that is called answers; then all hooks are removed.
+        chain: the transforms. If autocast matters for none of them, there are no hooks.
     """
 
     def __init__(self, modules: Iterable[nn.Module], chain: Sequence[Transform], half: bool | None = None) -> None:
         self.half = half
-        """Whether it ran under autocast to half precision; None as long as that is unknown."""
+        """Whether the forward pass ran under autocast to half precision; None as long as this is unknown."""
         self._ignoring = ignoring_autocast(chain)
         self._asked = asks_for_autocast(chain)
         concerned = modules if self._asked or self._ignoring else ()
@@ -51,14 +56,68 @@ class Autocast:
 
     @property
     def text(self) -> str:
-        """What `print(plan)` says; empty if the result does not depend on it."""
+        """What `print(plan)` says about autocast; empty if the result does not depend on it."""
         if not self._asked:
             return ""
         return {None: "autocast unknown", True: "autocast to half precision", False: "no autocast"}[self.half]
 
 
+class Tiers:
+    """The tier, or precision, of every matrix that a plan takes, by name: in effect, to save, and in the saved run."""
+
+    def __init__(self, plan: Plan, chain: Sequence[Transform], autocast: Autocast) -> None:
+        self._plan, self._chain, self._autocast = plan, chain, autocast
+        self.compute: torch.dtype | None = None
+        """The dtype in which gradients are computed, if it is not their own: float16 under a GradScaler."""
+        self.saved: dict[str, str] = {}
+        """Those of a loaded state, until a warning has compared them."""
+
+    def now(self) -> dict[str, str]:
+        """The tiers in effect."""
+        return self._with(bool(self._autocast.half))
+
+    def known(self, step: int) -> dict[str, str]:
+        """The tiers in effect. Before the first step, tiers that autocast may still change are left out."""
+        tiers = self.now()
+        unknown = self._autocast.half is None and not step
+        other = self._with(half=True) if unknown else tiers
+        return {name: tier for name, tier in tiers.items() if other[name] == tier}
+
+    def notes(self) -> dict[str, str]:
+        """The notes of the plan on every matrix, with its tier."""
+        tiers = self.now()
+        return {
+            target.name: ", ".join(filter(None, (target.note, tiers.get(target.name)))) for target in self._plan.targets
+        }
+
+    def warn_of_others(self) -> None:
+        """Warns once if a matrix has another tier than in the saved run."""
+        now, saved, self.saved = self.now(), self.saved, {}
+        others = [name for name, tier in now.items() if saved.get(name, tier) != tier]
+        changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in others]
+        if changed:
+            shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
+            warn_user(
+                f"the precision differs from that of the saved run: {shown}; to continue as before, attach with "
+                f"Polar(precision=...) of that name"
+            )
+
+    def _with(self, half: bool) -> dict[str, str]:
+        """The tiers if the forward pass runs under autocast to half precision, or if it does not."""
+        tiers: dict[str, str] = {}
+        for entry in self._plan.taken:
+            parameter = entry.parameter
+            site = Site("", 0, self.compute or gradient_dtype(parameter), half)
+            for link in self._chain:
+                if isinstance(link, MatrixTransform):
+                    for target in entry.targets:
+                        if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
+                            tiers[target.name] = tier
+        return tiers
+
+
 class _Probe:
-    """The hook. A copy or a pickle of the module does not carry it."""
+    """The hook on a module. A copy or a pickle of the module gets `_gone` instead."""
 
     def __init__(self, learner: Autocast) -> None:
         self._learner = learner
@@ -78,7 +137,7 @@ class _Probe:
 
 
 def _gone(module: nn.Module, args: Any) -> None:
-    """In the place of the hook of a copied module: removes itself."""
+    """The hook of a copied module. It removes itself."""
     for key, hook in list(module._forward_pre_hooks.items()):
         if hook is _gone:
             del module._forward_pre_hooks[key]

@@ -1,26 +1,28 @@
-"""What a resumed run needs: the state of an attachment, saved by itself and inside the state_dict of its optimizer."""
+"""Saves and loads the state of an attachment, alone or inside the state_dict of its optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from egalitarian.apply import State, gradient_dtype, loaded_memory
+from egalitarian.apply import State, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
 from egalitarian.select import Plan
-from egalitarian.transforms import MatrixTransform, Site, Transform, is_of_chain
+from egalitarian.transforms import Transform, is_of_chain
 
 KEY = "egalitarian"
-"""Of an attachment's state in the state_dict of its optimizer. A load without EGD ignores it."""
+"""The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
 
+_RETURNED = "load what state_dict() returned"
 _COUNTS = ("step", "n_iter")
+"""Where optimizers keep how many steps they have made."""
 _MEANS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+"""Where optimizers keep means over past gradients."""
 
 
 class Loaded(NamedTuple):
@@ -29,8 +31,6 @@ class Loaded(NamedTuple):
     state: State
     setting: Setting
     tiers: dict[str, str]
-    stays_off: bool = False
-    """Whether EGD is off by a rule that the attachment does not have."""
 
 
 def checked(
@@ -40,43 +40,51 @@ def checked(
     memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
     switch: Switch,
 ) -> Loaded:
-    """The state, without an effect on the attachment.
+    """The state, checked. The attachment does not change. Warns if EGD stays off by a rule that the attachment lacks.
 
     Raises:
+        TypeError: it is no state.
         ValueError: it is from another transform, from other parameters or for another stack.
     """
-    check_mapping("state_dict", state_dict, "load what state_dict() returned")
+    check_mapping("state_dict", state_dict, _RETURNED)
     missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
     if missing:
-        raise ValueError(
-            f"state_dict must come from an attachment, got one without {missing}; load what state_dict() returned"
-        )
+        raise ValueError(f"state_dict must come from an attachment, got one without {missing}; {_RETURNED}")
     if not is_of_chain(state_dict["transform"], chain):
         raise ValueError(
             f"state_dict must be from the same transform {chain!r}, got {state_dict['transform']}; "
             f"attach with that transform"
         )
-    unknown = sorted(set(state_dict.get("matrices", ())) - {entry.name for entry in plan.taken})
+    names = state_dict.get("matrices", [])
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise TypeError(f"matrices must be a list of names, got {names!r}; {_RETURNED}")
+    unknown = sorted(set(names) - {entry.name for entry in plan.taken})
     if unknown:
         raise ValueError(
             f"state_dict must be of matrices that the plan takes, got {unknown[0]!r}; attach with the plan of the saved run"
         )
-    check_integer("step", state_dict["step"], "load what state_dict() returned", least=0)
-    check_mapping("tensors", state_dict.get("tensors", {}), "load what state_dict() returned")
-    tensors = loaded_memory(memories(), state_dict.get("tensors", {}))
-    setting, tiers = switch.checked(state_dict), dict(state_dict.get("tiers", {}))
-    return Loaded(State(state_dict["step"], tensors), setting, tiers, switch.stays_off(setting, state_dict))
+    check_integer("step", state_dict["step"], _RETURNED, least=0)
+    tiers, tensors = state_dict.get("tiers", {}), state_dict.get("tensors", {})
+    check_mapping("tiers", tiers, _RETURNED)
+    check_mapping("tensors", tensors, _RETURNED)
+    loaded = Loaded(State(state_dict["step"], loaded_memory(memories(), tensors)), switch.checked(state_dict), dict(tiers))
+    if switch.stays_off(loaded.setting, state_dict):
+        warn_user(
+            "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
+            "attach with the same until=, or call on() to use EGD again"
+        )
+    return loaded
 
 
 class Carrier:
-    """Puts the state into `optimizer.state_dict()`, takes it out of what `optimizer.load_state_dict` gets.
+    """Adds EGD's state to `optimizer.state_dict()`, and restores it in `optimizer.load_state_dict`.
 
     Args:
-        optimizer: of the attachment. Lookahead and its kin have no hooks for this, but save what the optimizer inside does.
-        carries: whether it does. If not, the state_dict stays that of the bare optimizer.
+        optimizer: the attachment's. Wrappers without hooks, such as Lookahead, save what the optimizer inside them saves.
+        carries: whether to do so. If False, the state_dict stays that of the bare optimizer.
         save: the attachment's `state_dict`.
-        check: checks a state; an error leaves optimizer and attachment as they were.
-        restore: makes a checked state the attachment's.
+        check: checks a state. If it raises, optimizer and attachment stay as they were.
+        restore: gives a checked state to the attachment.
     """
 
     def __init__(
@@ -91,7 +99,7 @@ class Carrier:
             optimizer = optimizer.optimizer
         self._optimizer, self._save, self._check, self._restore = optimizer, save, check, restore
         self._found: Loaded | None = None
-        self._lacking = False  # the last load had no state of EGD
+        self._lacking = False  # whether the last load had no state of EGD
         self._handles = []
         if carries and hooked:
             self._handles = [
@@ -105,13 +113,13 @@ class Carrier:
 
     def _take(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         saved = state_dict.pop(KEY, None)
-        self._lacking = saved is None
         try:
             self._found = None if saved is None else self._check(saved)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{error}, or with save_with_optimizer=False to start EGD anew") from None
+            raise type(error)(f"{error}, or attach with save_with_optimizer=False to start EGD from step 0") from None
 
     def _give(self, optimizer: Optimizer) -> None:
+        self._lacking = self._found is None
         if self._found is not None:
             self._restore(self._found)
         self._found = None
@@ -122,16 +130,21 @@ class Carrier:
 
     def warn_of_lost_state(self) -> None:
         """Warns before EGD's first step if it is not the optimizer's first."""
-        if self._lacking or any(map(_counts, _evidence(self._optimizer))):
+        if self._lacking or has_stepped(self._optimizer):
             warn_user(
-                f"{type(self._optimizer).__name__} goes on from earlier steps, but EGD starts at step 0 and switched on: "
+                f"{type(self._optimizer).__name__} continues from earlier steps, but EGD starts at step 0 and switched on: "
                 f"its own state was not loaded; attach before optimizer.load_state_dict(...), or load the attachment's "
                 f"state_dict. If EGD is meant to start here, call on()"
             )
 
 
+def has_stepped(optimizer: Optimizer) -> bool:
+    """Whether its state shows an earlier step. That of SGD without momentum shows none."""
+    return any(map(_counts, _evidence(optimizer)))
+
+
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:
-    """Values that are not zero once an optimizer has made a step. One of its own settings may have such a name, too."""
+    """Values that are not zero once an optimizer has made a step; without settings of the same names."""
     for group in optimizer.param_groups:
         yield from (group[key] for key in ("step", "k") if key in group and group[key] != optimizer.defaults.get(key))
         for parameter in group["params"]:
@@ -141,28 +154,3 @@ def _evidence(optimizer: Optimizer) -> Iterator[Any]:
 
 def _counts(value: Any) -> bool:
     return bool(value.any()) if isinstance(value, Tensor) else bool(value)
-
-
-def tiers_of(plan: Plan, chain: tuple[Transform, ...], compute: torch.dtype | None, half: bool) -> dict[str, str]:
-    """The precision of every matrix, by name."""
-    tiers: dict[str, str] = {}
-    for entry in plan.taken:
-        parameter = entry.parameter
-        site = Site("", 0, compute or gradient_dtype(parameter), half)
-        for link in chain:
-            if isinstance(link, MatrixTransform):
-                for target in entry.targets:
-                    if tier := link.arithmetic(target.rows, target.columns, parameter.device, site):
-                        tiers[target.name] = tier
-    return tiers
-
-
-def warn_of_other_tiers(now: Mapping[str, str], saved: Mapping[str, str]) -> None:
-    """Warns if a matrix gets another precision than in the run that was saved."""
-    changed = [f"{name!r} {saved[name]} then, {now[name]} now" for name in now if saved.get(name, now[name]) != now[name]]
-    if changed:
-        shown = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-        warn_user(
-            f"the precision differs from that of the saved run: {shown}; to go on as before, attach with "
-            f"Polar(precision=...) of that name"
-        )

@@ -1,4 +1,4 @@
-"""`EGD`: stochastic gradient descent that equalises inside its own step, and so survives copying and pickling."""
+"""`EGD`: SGD that equalises inside its own step. Unlike an attachment, it can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from egalitarian.checks import check_bool, check_number
 from egalitarian.optimizers.autocast import Autocast
 from egalitarian.optimizers.checkpoint import KEY
 from egalitarian.optimizers.engine import Engine, Group, share_text
-from egalitarian.optimizers.host import caller_of_step, refuse_differentiable, warn_of_doubts, warn_of_misspelt
+from egalitarian.optimizers.host import caller_of_step, misspelt, refuse_differentiable, warn_of_doubts
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
@@ -57,7 +57,7 @@ class EGD(torch.optim.SGD):
     >>> optimizer = EGD(plan.groups(taken={"weight_decay": 0.1}, left={"weight_decay": 1e-4}), lr=0.3)
     """
 
-    _bare = 0  # matrices without a plan, in groups that do not set `equalize`
+    _bare = 0  # how many matrices have no plan, in groups that do not set `equalize`
     _warned = False
 
     def __init__(
@@ -106,8 +106,8 @@ class EGD(torch.optim.SGD):
         self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
-        self._autocast = Autocast(plan.modules, self._chain)  # an error leaves no hook
         self._warn_of_bare()
+        self._autocast = Autocast(plan.modules, self._chain)  # after all that may raise: an error leaves no hook
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         own: list[Entry] = []
@@ -119,25 +119,26 @@ class EGD(torch.optim.SGD):
             check_bool("equalize", param_group["equalize"])
             _check_settings(param_group)
             refuse_differentiable([param_group])
-            warn_of_misspelt(self, [param_group], self._own_defaults())
+            for text in misspelt(self, [param_group], self._own_defaults()):
+                warn_user(text)
         super().add_param_group(param_group)
         self._planned |= {entry.parameter: entry for entry in own}
         added = self.param_groups[-1]["params"]
         bare = 0 if explicit else sum(each.ndim >= 2 and each not in self._planned for each in added)
+        self._bare += bare
         if hasattr(self, "_engine"):
             try:
                 self._entries()
+                self._warn_of_bare()
             except BaseException:
                 self.param_groups.pop()
+                self._bare -= bare
                 for entry in own:
                     del self._planned[entry.parameter]
                 raise
-        self._bare += bare
-        if hasattr(self, "_engine"):
-            self._warn_of_bare()
 
     def _warn_of_bare(self) -> None:
-        """Warns once at the second matrix without a plan: for all that EGD knows, it is an embedding or a head."""
+        """Warns once if two or more matrices have no plan: some may be embeddings or heads."""
         if self._bare >= 2 and not self._warned and uses_matrices(self._chain):
             self._warned = True
             warn_user(
@@ -178,7 +179,7 @@ class EGD(torch.optim.SGD):
     # -- memory: in `state[p]` and in the groups, which torch's own checkpoints save -----------------------------------
 
     def _initialise_memories(self) -> None:
-        """Creates the memories from before the first step, for a checkpoint to be loaded into."""
+        """Creates the filters' initial memory, for a checkpoint to be loaded into."""
         entries = self._entries()
         kept = self._remembered(entries)
         fresh = [entry for entry in entries if entry.name not in kept.tensors]
@@ -195,15 +196,15 @@ class EGD(torch.optim.SGD):
 
     def _remember(self, state: State) -> None:
         for entry in self._entries():
-            for key, value in state.tensors.get(entry.name, {}).items():
-                self.state[entry.parameter][_OURS + key] = value
+            if memory := state.tensors.get(entry.name):  # at once: Ctrl-C leaves no half of it
+                self.state[entry.parameter].update({_OURS + key: value for key, value in memory.items()})
         for group in self.param_groups:
             group["egd_steps"] = state.step
 
     # -- entries of the param groups ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.__dict__.setdefault("_capture", True)  # a pickle of an older version has none
+        self.__dict__.setdefault("_capture", True)  # a pickle of an older version lacks it
         self._active = True
         self._engine = Engine(self._chain, self._stack, {}, self._describe, self._check, self._capture)
         device = self._entries()[0].parameter.device
@@ -249,7 +250,7 @@ class EGD(torch.optim.SGD):
         if "_autocast" not in self.__dict__:
             self._autocast = Autocast((), self._chain, self.__dict__.pop("_half", None))
         for group, old in itertools.zip_longest(self.param_groups, before):
-            for key, value in self._own_defaults().items():  # a checkpoint of plain SGD knows none of these
+            for key, value in self._own_defaults().items():  # a checkpoint of plain SGD has none of these
                 group.setdefault(key, value if old is None else old[key])
         self._begin()
 
@@ -262,8 +263,8 @@ class EGD(torch.optim.SGD):
                 )
         if KEY in state_dict:
             warn_user(
-                "state_dict has the state of an attachment, which EGD does not read: steps and filters start anew; to "
-                "resume, attach to torch.optim.SGD instead"
+                "state_dict has the state of an attachment, which EGD does not read: steps and filters start from zero; "
+                "to resume, attach to torch.optim.SGD instead"
             )
         super().load_state_dict(state_dict)
         for group in self.param_groups:

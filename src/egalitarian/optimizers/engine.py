@@ -1,4 +1,4 @@
-"""The engine that `attach` and `EGD` share: a live view of param groups with stable names, and one pass per step."""
+"""`Engine`, which `attach` and `EGD` share: it follows the param groups, and transforms their gradients at each step."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Engine:
     Args:
         chain: the transforms.
         stack: the length of the plan's stacks, or None.
-        names: names of the parameters that a plan knows. Others get the optimizer's name for them, or one from their
-            position in the groups. Memories are stored by name, so no two parameters share one.
-        describe: the entry of a parameter, from its name and group; `attach` and `EGD` pass their own.
-        check: raises to refuse the entries; then nothing changes.
+        names: the plan's names of parameters. Other parameters get the optimizer's name, or one from their position in
+            the groups. Names are unique, since memories are stored by name.
+        describe: returns the entry of a parameter from its name and group.
+        check: raises if the entries are refused. Nothing changes then.
         capture: whether passes on a GPU are captured as CUDA graphs.
     """
 
@@ -71,14 +71,14 @@ class Engine:
 
         Args:
             groups: the optimizer's param groups.
-            settings: of this pass, with the engine's chain.
+            settings: the settings of this pass, with the engine's chain.
             state: the state before the step.
         """
         self.entries(groups)
         if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
         after: State = transform_gradients(self._affected, self._batches, settings, state, self.captures)
-        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()  # a graph of the user's
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()  # the user captures
         return copied_in_place(state, after) if capturing else after
 
     def entries(self, groups: Sequence[Group]) -> list[Entry]:
@@ -94,7 +94,7 @@ class Engine:
             self.captures.release()
             check_chain(self.chain, entries, self.stack)
             self._keep_names(named)
-            self._seen, self._ids, self._entries = seen, ids, entries  # references keep the ids unique
+            self._seen, self._ids, self._entries = seen, ids, entries  # held, so that no id is used again
             self._affected = affected(entries, self.chain)
             self._group_of = {parameter: group for _, parameter, group in named}
         return self._entries
@@ -106,9 +106,9 @@ class Engine:
         return -decay if group.get("maximize") else decay
 
     def memories(self, groups: Sequence[Group], state: State) -> Mapping[str, Mapping[str, Tensor]]:
-        """The memory of every parameter in the groups; of those without a step yet, the memory before the first.
+        """The memory of every parameter in the groups. Parameters without a step have their initial memory.
 
-        It checks nothing: to save is possible at any time, and the next step refuses what does not fit.
+        It checks nothing, so that saving works at any time. The next step refuses what does not fit.
         """
         named, kept = list(self._named(groups)), state.tensors
         self._keep_names(named)
@@ -137,7 +137,7 @@ class Engine:
                 yield name, parameter, group
 
     def _warn_if_idle(self) -> None:
-        """Warns in the first steps about matrices that get no gradient, since EGD does nothing there."""
+        """Warns in the first steps of matrices that get no gradient, since EGD does nothing for them."""
         if all(entry.parameter.grad is None for entry in self._entries):  # once or twice may be intended
             self._idle += not self._steps
             if self._idle == STEPS_BEFORE_WARNING:
@@ -155,7 +155,7 @@ class Engine:
 
 
 def share_text(entries: Sequence[Entry]) -> str:
-    """How much of the parameters is taken, as text."""
+    """The share of entries that are taken, as text."""
     size = sum(entry.parameter.numel() for entry in entries)
     taken = sum(entry.parameter.numel() for entry in entries if entry.taken)
     return f"{100 * taken / size:.1f} % of the entries" if size else "no entries"

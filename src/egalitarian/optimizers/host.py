@@ -1,10 +1,10 @@
-"""The host optimizer: unwraps it, checks it against plan and model, finds the caller of its step, warns about copies."""
+"""Handles the host, which is the optimizer that EGD attaches to: unwraps it, checks it, finds who calls its step."""
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
@@ -20,10 +20,10 @@ from egalitarian.select import Plan, annotate, matrices, survey
 from egalitarian.transforms import MatrixTransform, Transform, uses_matrices
 
 _DEPTH = 32
-"""Frames that are searched for the caller of a step."""
+"""How many stack frames are searched for the caller of a step."""
 _ALIKE = 0.85
-"""How alike two names of settings are if one is a misspelling, by difflib. `max_momentum`, which a scheduler adds, is less
-like `momentum`."""
+"""How alike two names must be, by difflib, for one to count as misspelt. A scheduler's `max_momentum` is less like
+`momentum`."""
 _HOOKED_STEP = Optimizer.profile_hook_step(lambda self: None).__code__  # torch wraps the step of every class in this
 
 
@@ -31,10 +31,10 @@ class Caller(NamedTuple):
     """The caller of the running step."""
 
     nested: bool
-    """Whether the step of a subclass did, for which torch has run the hooks already."""
+    """Whether a subclass called the step of its base class. torch has run the hooks for the subclass already."""
     name: Literal["scaler", "checkpoint"] | None
-    """An enabled GradScaler, which leaves no other trace on a plain optimizer; or torch's checkpoint helpers, which make a
-    step with zero gradients to initialise the state."""
+    """`"scaler"`: an enabled GradScaler, which leaves no other trace. `"checkpoint"`: torch's checkpoint helpers, whose
+    step with zero gradients only initialises the state."""
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
 
 
 def _has_hooked_base(optimizer: Optimizer) -> bool:
-    """Whether torch runs the hooks for a base class, too. Otherwise a step inside a step is one of its own."""
+    """Whether torch runs the hooks for a base class, too. If not, a step inside a step is a step of its own."""
     hooked = [kind for kind in type(optimizer).__mro__ if getattr(vars(kind).get("step"), "hooked", False)]
     return len(hooked) > 1
 
@@ -80,7 +80,7 @@ def refuse_host(optimizer: Optimizer) -> None:
 
 
 def stepping(optimizer: Optimizer) -> Optimizer:
-    """The optimizer that makes the update. SAM's base optimizer does, whose step is also called by other methods of SAM."""
+    """The optimizer that makes the update. For SAM this is its base optimizer, which other methods of SAM step as well."""
     base = getattr(optimizer, "base_optimizer", None)
     return base if isinstance(base, Optimizer) and base.param_groups is optimizer.param_groups else optimizer
 
@@ -92,39 +92,37 @@ def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
         )
 
 
-def warn_of_misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> None:
-    """Warns of a group's setting that the optimizer has not, if it is spelt nearly as one that it has. torch keeps any."""
+def misspelt(host: Optimizer, groups: Iterable[Mapping[str, Any]], known: Iterable[str] = ()) -> Iterator[str]:
+    """Warnings of a group's setting that the optimizer does not have, but whose name is close to one that it has."""
     read = {"params", "param_names", *host.defaults, *known}
     for name in dict.fromkeys(name for group in groups for name in group if name not in read):
         if meant := difflib.get_close_matches(name, read, n=1, cutoff=_ALIKE):
-            warn_user(f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?")
+            yield f"a param group has {name!r}, which {type(host).__name__} does not read; did you mean {meant[0]!r}?"
 
 
-def warn_of_ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> None:
-    """Warns of a group's settings that EGD reads and `attach` does not."""
+def ignored(groups: Iterable[Mapping[str, Any]], decay_before: float) -> Iterator[str]:
+    """Warnings of settings in a group that the optimizer `EGD` reads, but `attach` does not."""
     for group in groups:
-        ignored = []
         if group.get("equalize", True) is False:
-            ignored.append("equalize=False, which attach does not read; leave its matrices out with matrices(exclude=...)")
+            way_out = "leave its matrices out with matrices(exclude=...)"
+            yield f"a param group has equalize=False, which attach does not read; {way_out}"
         if (decay := group.get("decay_before", 0.0)) not in (0.0, decay_before):
-            ignored.append(f"decay_before={decay}, which attach does not read; pass decay_before= to attach")
-        for setting in ignored:
-            warn_user(f"a param group has {setting}")
+            yield f"a param group has decay_before={decay}, which attach does not read; pass decay_before= to attach"
 
 
 _DOUBTED: WeakSet[Plan] = WeakSet()
-"""Plans whose doubts have been said."""
+"""Plans whose doubts have been shown in a warning."""
 
 
 def warn_of_doubts(plan: Plan) -> None:
-    """Says once per plan what it is not sure of."""
+    """Warns once per plan of what is uncertain about it."""
     if plan.doubts and plan not in _DOUBTED:
         _DOUBTED.add(plan)
         warn_user("; ".join(plan.doubts))
 
 
 def warn_of_replaced(optimizer: Optimizer, plan: Plan) -> None:
-    """Warns of matrices in the optimizer that the model has replaced since the plan was made, as `fully_shard` does."""
+    """Warns if the model has replaced matrices since the plan was made, as `fully_shard` does."""
     now = {parameter for module in plan.modules for parameter in module.parameters()}
     idle = {each for group in optimizer.param_groups for each in group["params"] if each.grad is None}
     gone = [entry.name for entry in plan.taken if entry.parameter in idle and entry.parameter not in now]
@@ -137,18 +135,18 @@ def warn_of_replaced(optimizer: Optimizer, plan: Plan) -> None:
 
 
 def shown(names: Sequence[str]) -> str:
-    """The first names, quoted."""
+    """The first three names, quoted, and how many more there are."""
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _warn_of_decay(optimizer: Optimizer, plan: Plan) -> None:
-    """Warns of a decay on the scale of equalised steps: after a switch-off it outweighs the plain gradients."""
+    """Warns of a decay that fits equalised steps. After a switch-off it outweighs the plain gradients."""
     for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
         decay = group["weight_decay"]
         if decay >= 0.01 and any(plan.takes(parameter) for parameter in group["params"]):
             warn_user(
-                f"weight_decay={decay:g} suits equalised gradients, but it outlives the switch-off and may then undo what "
-                f"was learnt; leave until=None, or lower weight_decay when EGD switches off"
+                f"weight_decay={decay:g} suits equalised gradients, but it stays after the switch-off and may then undo "
+                f"what was learnt; leave until=None, or lower weight_decay when EGD switches off"
             )
             return
 
@@ -165,12 +163,18 @@ def planned(optimizer: Optimizer, model_or_plan: nn.Module | Plan, chain: Sequen
         warn_of_doubts(plan)
     held = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     absent = [entry for entry in plan.taken if entry.parameter not in held]
-    needed = [entry for entry in absent if entry.parameter.requires_grad]  # a frozen one joins once it is trained
-    if (needed and plan is model_or_plan) or (absent and len(absent) == len(plan.taken)):
+    needed = [entry for entry in absent if entry.parameter.requires_grad]  # a frozen one may join once it is unfrozen
+    lacks_all = bool(absent) and len(absent) == len(plan.taken)
+    if needed and (lacks_all or plan is model_or_plan):
         raise ValueError(
-            f"optimizer must hold the plan's matrices, got one without {(needed or absent)[0].name!r}; build it from the "
+            f"optimizer must hold the plan's matrices, got one without {needed[0].name!r}; build it from the "
             f"same model, after wrapping or moving that. With several optimizers, attach to the one that holds the matrix, "
             f"or plan fewer with matrices(model, include=...)"
+        )
+    if lacks_all:
+        warn_user(
+            f"the plan takes only {shown([entry.name for entry in absent])}, frozen and not in the optimizer, so EGD does "
+            f"nothing until they are unfrozen and added; if that never happens, plan other layers"
         )
     if until is not None and uses_matrices(chain):
         _warn_of_decay(optimizer, plan)

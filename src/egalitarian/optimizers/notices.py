@@ -1,18 +1,19 @@
-"""Warnings that point at the user's code."""
+"""Gives warnings that point at the user's code."""
 
 from __future__ import annotations
 
 import sys
 import warnings
 
-_INSIDE = {"egalitarian", "torch"}
+_TRAINERS = {"lightning", "pytorch_lightning", "transformers", "accelerate"}
+_INSIDE = {"egalitarian", "torch", *sys.stdlib_module_names, *_TRAINERS}
 
 
 def warn_user(message: str) -> None:
-    """Warns at the innermost line that is neither ours nor torch's.
+    """Warns at the innermost line of code that is not in this library, torch, Python's own modules or a trainer.
 
-    Python shows it each time, and not once per line: several attachments may make their steps in the same one. The callers
-    see to it that each says a thing once.
+    Every call shows a warning, also at the same line, since one line may step several optimizers. Callers must not repeat
+    themselves.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:

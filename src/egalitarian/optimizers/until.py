@@ -1,4 +1,4 @@
-"""The switch-off of Algorithm 1: for a plan as a whole, or for each element of a stack."""
+"""`Until`, the rule of the paper's Algorithm 1 that switches EGD off: for a plan, or for each element of a stack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Until:
         patience: further observations beyond the threshold to wait for.
         resume: switch EGD on again after `patience + 1` consecutive observations at or below `threshold - margin`. With
             `mode="min"` they must be at or above `threshold + margin`.
-        margin: how far the metric must fall back, on its own scale. Only with `resume=True`.
+        margin: how far the metric must fall back, on its own scale. It needs `resume=True`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -60,7 +60,7 @@ class Until:
             warn_user("margin has no effect without resume=True; pass resume=True or leave margin out")
 
     def _decide(self, active: Tensor, streak: Tensor, metric: Tensor) -> tuple[Tensor, Tensor]:
-        """(active, streak) after one more observation; elementwise, so a stack decides for each of its elements.
+        """(active, streak) after one more observation; for a stack, element by element.
 
         Compares in the metric's own dtype: a float32 accuracy of 0.85 is not beyond a threshold of 0.85.
         """
@@ -75,23 +75,23 @@ class Until:
 
 
 _LONGEST = 2**31
-"""No streak reaches it: a saved one that did would overflow."""
+"""The largest streak that a saved state may have. Longer ones would overflow."""
 _RETURNED = "load what state_dict() returned"
 
 Setting = tuple[Tensor, Tensor]
-"""Of a switch: on or off, and how many observations in a row speak for the other."""
+"""The state of a switch: whether it is on, and how many observations in a row speak for the other side."""
 
 
 class Switch:
     """On or off: as a whole, or for each element of a stack.
 
-    It is kept on the CPU, where reading does not synchronise. A step uses a copy on the device of the gradients.
+    The state is on the CPU, so that reading it does not synchronise. A step uses a copy on the device of the gradients.
     """
 
     def __init__(self, until: Until | None, stack: int | None, device: torch.device) -> None:
         self._until, self._stack, self._device = until, stack, device
-        self._warned = False  # about a metric on another scale than the threshold
-        self._seen = False  # a metric that is not 0
+        self._warned = False  # whether it has warned of a metric on another scale
+        self._seen = False  # whether a metric has not been 0
         shape = () if stack is None else (stack,)
         self._on_device = torch.empty(shape, dtype=torch.bool, device=device)  # fixed memory: a captured step reads it
         self._set(torch.ones(shape, dtype=torch.bool, device="cpu"), torch.zeros(shape, dtype=torch.int64, device="cpu"))
@@ -132,7 +132,10 @@ class Switch:
         self._set(*self._until._decide(self._active, self._streak, values))
 
     def _compare_scales(self, values: Tensor, until: Until) -> None:
-        """Warns once of a fraction beside a percentage. The first metric that is not 0 tells whether it is a fraction."""
+        """Warns once if one of metric and threshold is a fraction and the other a percentage.
+
+        The first metric that is not 0 tells whether it is a fraction.
+        """
         threshold, largest, first = until.threshold, float(values.max()), not self._seen
         self._seen |= bool(values.any())
         if self._warned or until.mode != "max":
@@ -154,10 +157,10 @@ class Switch:
         return {"active": self._active.tolist(), "streak": self._streak.tolist(), "until": until}
 
     def checked(self, state_dict: Mapping[str, Any]) -> Setting:
-        """The setting that `state_dict()` returned.
+        """The setting in a `state_dict`, checked.
 
         Raises:
-            ValueError: it is for another stack, or no setting.
+            ValueError: the setting is for another stack, or not valid.
         """
         active, streak = (_on_cpu(what, state_dict[what], _RETURNED) for what in ("active", "streak"))
         if active.dtype != torch.bool:
@@ -175,7 +178,7 @@ class Switch:
         return active, streak.to(torch.int64)
 
     def stays_off(self, setting: Setting, state_dict: Mapping[str, Any]) -> bool:
-        """Whether a rule switched EGD off in the saved run, and there is none now that could tell of it."""
+        """Whether a rule switched EGD off in the saved run, and this switch has no rule."""
         return self._until is None and state_dict.get("until") is not None and not bool(setting[0].any())
 
     def restore(self, setting: Setting) -> None:

@@ -1,7 +1,7 @@
-"""Which parameters, seen as which matrices: `matrices(model)` makes a `Plan`.
+"""Chooses the parameters that EGD equalises, and the matrices in them: `matrices(model)` makes a `Plan`.
 
-It knows modules, names and shapes, and never looks at a gradient. A plan lists every parameter, taken as matrices or left
-alone for a reason. `patterns` matches the selectors that a user passes, `head` finds the output layers.
+This room knows modules, names and shapes, and never looks at a gradient. A plan lists every parameter: either taken, as one
+or more matrices, or left alone for a reason. `patterns` matches the selectors of a user, `head` finds output layers.
 """
 
 from egalitarian.select.plan import Entry, Plan, PlannedGroups, PlannedParameters, Target, annotate, whole

@@ -1,4 +1,4 @@
-"""The output head, by one forward pass: what the model's outputs are made of without passing another layer."""
+"""Finds, by one forward pass, the layers whose outputs reach the model's outputs without passing another layer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LOOKUP = re.compile("embedding|index|gather", re.IGNORECASE)
 _HIDDEN = re.compile(
     r"last_hidden_state|(.*_)?hidden(_states?)?|past_key_values|(.*_)?attentions|pooler_output|(.*_)?cache"
 )
-"""Names of outputs that come from the inside of a model."""
+"""Names of outputs that are no predictions but come from hidden layers."""
 _DEPTH = 4
-"""How deep outputs are searched for tensors."""
+"""How many levels of nested outputs are searched for tensors."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class Reached:
     """What a forward pass has shown."""
 
     layers: list[nn.Module]
-    """Those whose outputs reach the model's without passing another layer."""
+    """Layers whose outputs reach the model's outputs without passing another layer."""
     weights: frozenset[Tensor]
-    """Those that the model multiplies by without calling their layer, as a decoder tied to an encoder does."""
+    """Weights that the model multiplies by without calling their layer, such as a decoder tied to an embedding."""
     inner: frozenset[nn.Module]
-    """Layers whose outputs other layers take in, too."""
+    """Layers whose outputs also enter other layers."""
     called: list[nn.Module]
     """All layers, in the order of their last calls."""
 
 
 def reached(model: nn.Module, layers: Sequence[nn.Module], weights: Container[Tensor], example: Example) -> Reached:
-    """Runs the model once and walks back from its outputs to the first layers, or products with weights, on every way.
+    """Runs the model once, and follows every path back from its outputs to the first layer or product with a weight.
 
     The pass runs in eval mode and leaves modes, buffers, gradients and torch's random numbers as they were.
     """
@@ -61,7 +61,7 @@ def reached(model: nn.Module, layers: Sequence[nn.Module], weights: Container[Te
         def marked(value: object) -> object:
             if not isinstance(value, Tensor) or not value.is_floating_point():
                 return value
-            leaf = value.detach().requires_grad_()  # a graph ends here: what comes before the layer does not count
+            leaf = value.detach().requires_grad_()  # cuts the graph: layers before this one do not count
             marks[leaf] = module
             return leaf.clone()  # a leaf must not be written in place, and the next layer may do that
 
@@ -140,7 +140,7 @@ def _tensors(outputs: object, depth: int = _DEPTH) -> Iterator[Tensor]:
 
 
 def _parts(outputs: object) -> Iterable[object]:
-    """Items of a container or attributes of an object; of those with names, hidden states do not count beside logits."""
+    """Items of a container or attributes of an object. If one is called logits, hidden states are left out."""
     if isinstance(outputs, list | tuple | set):
         return outputs
     named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
@@ -156,9 +156,9 @@ class _Walk:
         self._weights = weights
         self.leaves: set[Tensor] = set()
         self.products: dict[Any, set[Tensor]] = {}
-        """The products that it stops at, with their weights."""
+        """The products at which the walk stops, with their weights."""
         self.behind: set[Any] = set()
-        """What these products multiply the weights by."""
+        """The other factors of these products."""
         self.done: set[Any] = set()
 
     def follow(self, outputs: Iterable[Tensor]) -> None:
@@ -188,7 +188,7 @@ class _Walk:
 
 
 def _made_of(node: Any, weights: Container[Tensor]) -> set[Tensor]:
-    """The weights that a factor is made of by operations on entries; none if it depends on anything but parameters."""
+    """The weights that a factor is computed from, entry by entry; none if it depends on anything but parameters."""
     found, seen, waiting = set(), {node}, [node]
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,7 @@
-"""Weights of public models that hold several matrices, and which rows belong to which.
+"""Fused weights of public models: which rows of a weight belong to which of its matrices.
 
-A row of the table was checked against the forward pass of its class, in the package that it names. Another class may order
-its rows differently, so a weight that only looks fused stays whole.
+Each entry of the table was checked against the forward pass of its class, in the package that it names. Another class may
+order its rows differently, so a weight that only looks fused stays whole.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-FUSED = "one matrix, perhaps several fused: split= parts them"
+FUSED = "one matrix, perhaps several fused: split it with split="
 _IN_ORDER = "rows taken to be query, key and value one after another; split= changes that"
 _SEVERAL = re.compile(r"(.*_)?(w?(qkvz?|kqv|qk|kv)|query_key_value|key_value|gate_up|up_gate|w12|w13|in_proj_ba)(_.*)?")
-"""Names that say so: a whole part of the name between underscores does."""
+"""Names of fused weights: one of the parts between underscores is enough."""
 _PERHAPS = re.compile(r"in_proj(_.*)?|c_attn|(attn?|attention)(_proj)?|[xh]2h|input_linear|weights_in")
-"""Names that say so where the outputs are several times the inputs: of `in_proj` at least twice, of others a multiple."""
+"""Names of fused weights, if the outputs are a multiple of the inputs. For `in_proj`, at least twice as many is enough."""
+
+_HEAD_SIZES = ("head_size", "head_dim", "attention_head_size")
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Fused matrices: the rows of each, in runs that follow each other `repeats` times."""
+    """Fused matrices: how many rows each has, one after another. The pattern of rows comes `repeats` times."""
 
     sizes: tuple[int, ...]
+    """The rows of each matrix in one pattern."""
     repeats: int = 1
 
     def covers(self, rows: int) -> bool:
@@ -49,7 +52,7 @@ def _query_key_value(holder: Any, rows: int) -> Pieces:
 
 def _head_by_head(holder: Any, rows: int) -> Pieces:
     """Query, key and value of the first head, then of the second, and so on."""
-    size = holder.head_size if hasattr(holder, "head_size") else holder.head_dim
+    size = next(filter(None, (getattr(holder, name, 0) for name in _HEAD_SIZES)))
     return Pieces((size,) * 3, rows // (3 * size))
 
 
@@ -75,6 +78,12 @@ def _mamba(holder: Any, _rows: int) -> Pieces:
     return Pieces((holder.time_step_rank, holder.ssm_state_size, holder.ssm_state_size))
 
 
+def _mamba2(holder: Any, _rows: int) -> Pieces:
+    """The gate, then what the convolution takes (inputs, B and C), then the time steps."""
+    inner, state = holder.intermediate_size, holder.n_groups * holder.ssm_state_size
+    return Pieces((inner, inner, state, state, holder.num_heads))
+
+
 def _grouped(rows: int, shared: int, groups: int = 1) -> Pieces:
     return Pieces((rows // groups - 2 * shared, shared, shared), groups)
 
@@ -94,14 +103,16 @@ _TABLE: tuple[tuple[str, tuple[str, ...], tuple[str, ...], Callable[[Any, int], 
     ("c_attn", _HF, ("GPTBigCodeAttention",), _bigcode),
     ("gate_up_proj", _HF, (), _equal(2)),
     ("Wi", _HF, ("ModernBertMLP", "ModernBertDecoderMLP"), _equal(2)),
+    ("in_proj", _HF, ("DisentangledSelfAttention",), _head_by_head),
+    ("in_proj", _HF, ("Mamba2Mixer",), _mamba2),
     ("in_proj", _HF, ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer"), _equal(2)),
-    ("x_proj", _HF, ("MambaMixer", "FalconMambaMixer"), _mamba),
+    ("x_proj", _HF, ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer"), _mamba),
 )
-"""The layer's name, the packages and there the classes whose layer it is, or none for all classes, and the rule."""
+"""The layer's name; the packages and classes that hold it, where no class means all; and the rule for its rows."""
 
 
 def fused(holder: object, name: str, rows: int, inputs: int) -> tuple[Pieces | None, str]:
-    """The matrices of a fused layer, None for one matrix; and a remark where that is not known for certain."""
+    """The matrices of a fused layer, or None for one matrix; and a remark where this is not certain."""
     if (pieces := _known(holder, name, rows)) is not None:
         return pieces, ""
     nano = type(holder).__name__ == "CausalSelfAttention" and name == "c_attn" and getattr(holder, "n_embd", 0) == inputs
@@ -111,8 +122,8 @@ def fused(holder: object, name: str, rows: int, inputs: int) -> tuple[Pieces | N
 
 
 def looks_fused(name: str, outputs: int, inputs: int) -> bool:
-    """Whether the name says that the weight is several matrices; some names say so for wide outputs only."""
-    wide = outputs >= 2 * inputs and (outputs % inputs == 0 or name.startswith("in_proj"))
+    """Whether the name suggests several matrices; for some names, only if there are many more outputs than inputs."""
+    wide = outputs >= 2 * inputs > 0 and (outputs % inputs == 0 or name.startswith("in_proj"))
     return bool(_SEVERAL.fullmatch(name.lower())) or (wide and bool(_PERHAPS.fullmatch(name.lower())))
 
 
@@ -123,7 +134,7 @@ def _known(holder: object, name: str, rows: int) -> Pieces | None:
         if layer == name and any(f"{home}.".startswith(f"{package}.") for home in homes for package in packages):
             try:
                 pieces = rule(holder, rows)
-            except AttributeError:  # another version of that class
+            except (AttributeError, StopIteration):  # another version of that class
                 continue
             if pieces is not None and pieces.covers(rows):
                 return pieces
@@ -131,5 +142,5 @@ def _known(holder: object, name: str, rows: int) -> Pieces | None:
 
 
 def _is_mlp(holder: object, name: str) -> bool:
-    """Whether the weight is the first layer of an MLP, which is wide because an MLP is."""
+    """Whether the weight is the first layer of an MLP, which has many outputs without being fused."""
     return name == "in_proj" and type(holder).__name__.lower().endswith(("mlp", "feedforward"))

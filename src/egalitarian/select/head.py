@@ -1,4 +1,7 @@
-"""The output head, by evidence: names, ties to an embedding, the order of registration, and widths that fit."""
+"""Finds the output heads of a model: by evidence, by an example, or as the last layer.
+
+The evidence is names, ties to an embedding, the order of registration, and widths that fit.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +21,40 @@ _NAMES = re.compile(
     r"(.*_)?(heads?|classifiers?|logits|policy|critics?|actors?|scores?|predictors?|predictions?)"
     r"|predict(_.*)?|value|qa_outputs|proj_out|seq_relationship|vocab_projector|generator|discriminator"
 )
-"""Names of heads, and of the parts that end in one."""
+"""Names of heads, and of modules whose last layer is a head."""
 _LIKELY = re.compile(
     r"fc|outc?|final(_layer)?|last|pi|v|readout|decoder|(fc_|final_)?out(put)?s?(_(layer|conv|proj))?|(.*_)?projection"
 )
-"""Names of many heads, and of other layers too."""
+"""Names of many heads, but of other layers as well."""
 _BY_WIDTH = "by the widths of the layers, though {} {} registered last"
+_BY_NAME = "for its name, though {} {} registered last"
 
 
 @dataclass(frozen=True)
 class Heads:
-    """The parameters of output heads, and where that is not certain, why."""
+    """The parameters of the output heads, and the doubt about them if there is one."""
 
     items: frozenset[Listed] = frozenset()
     rivals: frozenset[Listed] = frozenset()
-    """Those that may be the head instead, or beside it."""
+    """Parameters that may be a head instead, or as well."""
     doubt: str = ""
-    """One sentence that ends with the argument that settles it."""
+    """One sentence that ends with the argument that settles the question; empty without a doubt."""
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The heads, and the layers that may be instead of them or beside them."""
+    """The layers that are heads, and their rivals: layers that may be heads instead, or as well."""
 
     heads: list[Layer]
     rivals: list[Layer]
     why: str = ""
-    """What speaks for the heads, and for the rivals; empty where nothing speaks against the heads."""
+    """What speaks for the heads and for the rivals, to fill into a sentence; empty without rivals."""
     certain: bool = False
-    """Whether a name or a tie says it."""
+    """Whether a name or a tie decided."""
 
 
 def heads_of(listed: Sequence[Listed]) -> Heads:
-    """The heads of a model; none if it has a single layer, or ends in repeated blocks."""
+    """The heads by evidence. A model with a single layer, or one that ends in repeated blocks, has none."""
     clues = Clues(layers_of(listed))
     if clues.is_alone:
         return Heads()
@@ -58,8 +62,8 @@ def heads_of(listed: Sequence[Listed]) -> Heads:
     items = _items(listed, (layer.module for layer in verdict.heads))
     rivals, names, why = _items(listed, (layer.module for layer in verdict.rivals)), verdict.rivals, verdict.why
     mine, others = [layer.path for layer in verdict.heads], [layer.path for layer in names]
-    if mine and not why and not verdict.certain and (strangers := clues.strangers(verdict.heads)):
-        rivals, others = frozenset(strangers), [item.name for item in strangers]
+    if mine and not why and not verdict.certain and (unrecognised := clues.unrecognised(verdict.heads)):
+        rivals, others = frozenset(unrecognised), [item.name for item in unrecognised]
         why = "by the order of the layers, though {} may take its outputs"
     if not mine or not why:
         return Heads(items)
@@ -69,7 +73,10 @@ def heads_of(listed: Sequence[Listed]) -> Heads:
 
 
 def heads_by_example(model: nn.Module, listed: Sequence[Listed], example: Example) -> Heads:
-    """What the model's outputs are made of and nothing else takes in; heads that the pass does not use stay heads."""
+    """The heads by one forward pass: layers whose outputs reach the model's outputs and enter no other layer.
+
+    Heads by evidence that the pass does not use stay heads.
+    """
     clues = Clues(layers_of(listed))
     weights = {item.parameter: item for item in listed if item.parameter.ndim > 1 and item.owners}
     seen = reached(model, [layer.module for layer in clues.layers], weights, example)
@@ -87,7 +94,7 @@ def last_layer(listed: Sequence[Listed]) -> Heads:
 
 
 def _reached(clues: Clues, seen: Reached) -> list[Layer]:
-    """The heads among the layers that the outputs are made of; without a graph to any, the layer that is called last."""
+    """The heads among the layers that reach the outputs. If autograd reached none, the layer that was called last."""
     layers = {layer.module: layer for layer in clues.layers}
     known = _judged(clues).heads
     final = [layers[module] for module in seen.layers]
@@ -103,7 +110,7 @@ def _reached(clues: Clues, seen: Reached) -> list[Layer]:
 
 
 def _beside(clues: Clues, called: list[Layer], free: list[Layer]) -> list[Layer]:
-    """Where equal blocks end, if all of them do so in the model's outputs."""
+    """The last layers of equal blocks, if all of them that ran reach the model's outputs."""
     groups: dict[object, list[Layer]] = {}
     for layer in clues.layers:
         for (_, parent), (path, block) in pairwise(layer.around):
@@ -115,13 +122,14 @@ def _beside(clues: Clues, called: list[Layer], free: list[Layer]) -> list[Layer]
 
 
 def _judged(clues: Clues) -> _Verdict:
-    """The heads with whatever ends beside them, and whatever may be one instead."""
+    """The heads by evidence, with layers that look like them, and their rivals."""
     verdict = _found(clues)
     heads = sorted(clues.alike(verdict.heads), key=lambda layer: layer.order)
-    rivals, why = [layer for layer in verdict.rivals if layer not in heads], verdict.why
-    if not rivals and heads:
-        rivals, why = clues.orphans(heads), "by names and order, though nothing takes the outputs of {} either"
-    return _Verdict(heads, rivals, why if rivals else "", verdict.certain)
+    rivals = [layer for layer in verdict.rivals if layer not in heads]
+    why = verdict.why if rivals or not verdict.rivals else ""
+    if heads and not why and (rivals := clues.doubtful(heads)):
+        why = "by names and order, though nothing takes the outputs of {} either"
+    return _Verdict(heads, rivals, why, verdict.certain)
 
 
 def _found(clues: Clues) -> _Verdict:
@@ -139,12 +147,14 @@ def _found(clues: Clues) -> _Verdict:
             return _Verdict(rivals, [last], _BY_WIDTH)
         return _Verdict([last], [])
     if any(last.feeds(layer) for layer in likely):
-        return _Verdict(likely, [])
+        if all(clues.ends_here(layer) for layer in likely):
+            return _Verdict(likely, [])
+        return _Verdict(likely, [last], _BY_NAME)
     return _Verdict([last], likely, "as what is registered last, though {} {} named like a head")
 
 
 def _among_named(clues: Clues, named: list[Layer]) -> _Verdict:
-    """The named heads, without those that feed the layer at the end: they are a trunk with the name of a head."""
+    """The named heads. One that feeds the last layer is no head but a trunk with the name of one."""
     last = clues.last
     if last is None or any(last.feeds(layer) for layer in named):
         return _Verdict(named, [], certain=True)
@@ -152,16 +162,18 @@ def _among_named(clues: Clues, named: list[Layer]) -> _Verdict:
     if trunks and clues.ends_here(last):
         heads = [layer for layer in named if layer not in [*trunks, last]]
         return _Verdict([*heads, last], trunks, "as what is registered last, though {} {} named like a head", True)
-    return _Verdict(named, [last], "for its name, though {} {} registered last", True)
+    return _Verdict(named, [last], _BY_NAME, True)
 
 
 def _fed(clues: Clues) -> _Verdict:
-    """A head that is registered before what feeds it, such as a recurrent layer or repeated blocks."""
+    """A head that is registered before the layers that feed it, such as repeated blocks, or that ends those blocks."""
     if not clues.layers:
         return _Verdict([], [])
     final = clues.layers[-1]
     found = [end for end in clues.ends if clues.ends_here(end) and final.feeds(end)]
-    return _Verdict(found, [final], _BY_WIDTH)
+    if found:
+        return _Verdict(found, [final], _BY_WIDTH)
+    return _Verdict(clues.block_ends(), [], "by the widths of the layers, though repeated blocks seldom end in one")
 
 
 def _items(listed: Sequence[Listed], modules: Iterable[nn.Module]) -> frozenset[Listed]:

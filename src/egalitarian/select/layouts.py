@@ -1,4 +1,4 @@
-"""Which modules hold matrices, and how: the output axis, the matrices fused in a weight, the axis of a stack."""
+"""How each kind of module holds its matrices: the output axis, matrices fused in one weight, the axis of a stack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTENTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_pro
 _SAME_SHAPE = ("_SpectralNorm", "_WeightNorm")
 """Parametrizations that compute the weight from a matrix of its shape."""
 _EXPERTS = {"GptOssExperts": (True, False), "Llama4TextExperts": (True, True)}
-"""Whether weights are (in, out), and whether gate and up come one after another; other classes say it by attributes."""
+"""Whether weights are (in, out), and whether gate and up are halves, not interleaved. Other classes have attributes."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Layout:
 
 
 def layout(owner: Owner, parameter: Tensor) -> Layout:
-    """How the owner sees its parameter."""
+    """How the owner of a parameter uses it as matrices."""
     layer, (local, reason) = owner.layer, _weight(owner)
     if reason:
         return Layout(reason=reason)
@@ -53,6 +53,8 @@ def layout(owner: Owner, parameter: Tensor) -> Layout:
         return Layout(pieces=Pieces((layer.hidden_size,) * gates) if gates > 1 and "_hr_" not in local else None)
     if type(layer).__name__.endswith("Experts") and parameter.ndim > 1 and parameter.shape[0] == _stack_of(layer):
         return _experts(layer, local, parameter)
+    if owner.factor == local and parameter.ndim == 2:
+        return _layer(owner, parameter, 0)
     if local == "weight" and is_layer(layer):
         if isinstance(layer, _TRANSPOSED) and layer.groups != 1:
             return Layout(1, reason="grouped transposed convolution")
@@ -74,7 +76,7 @@ def _is_conv1d(module: nn.Module) -> bool:
 
 
 def _weight(owner: Owner) -> tuple[str, str]:
-    """The name of the weight that is computed from this parameter, and why the parameter is no matrix of its own."""
+    """The name of the weight computed from this parameter, and why the parameter is left, if it is."""
     if isinstance(owner.module, ParametrizationList):
         kinds = [type(each).__name__ for each in owner.module]
         name = owner.path.rpartition(".")[2]

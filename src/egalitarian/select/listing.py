@@ -1,4 +1,4 @@
-"""Every parameter of a model with the modules that own it, under names that wrapping the model does not change."""
+"""Lists the parameters of a model with the modules that own them. Wrapping the model does not change their names."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WRAPPERS = {
     "CheckpointWrapper": ("_checkpoint_wrapped_module",),
     "_FabricModule": ("_forward_module", "_original_module"),
 }
-"""By class, the children that the class wraps. Their steps are left out of names."""
+"""By class, the child that it wraps. The name of this child is left out of parameter names."""
 _ADAPTED = ("base_layer", "original_module")
-"""What an adapter calls the layer that it stands for."""
+"""What an adapter calls the layer that it replaces."""
 _FACTORS = ("lora_A", "lora_B")
 
 
@@ -34,7 +34,7 @@ class Owner:
     around: tuple[tuple[str, nn.Module], ...]
     """(path, module) from the root down to the owner itself."""
     order: int = 0
-    """How many owners were registered before."""
+    """How many owners were registered before this one."""
 
     @property
     def name(self) -> str:
@@ -49,17 +49,17 @@ class Owner:
 
     @property
     def layer(self) -> nn.Module:
-        """The layer whose weight it is: a parametrized weight is held by a module of its own."""
+        """The layer that uses the weight. A parametrized weight is held by a module inside that layer."""
         return self._chain[-1][1]
 
     @cached_property
     def factor(self) -> str:
         """Which factor of an adapter this is; empty for a weight that is none."""
-        return next((step for step in _FACTORS if step in self.path.split(".")[-2:]), "")
+        return next((step for step in _FACTORS if step in [self.local, *self.path.split(".")[-2:]]), "")
 
     @cached_property
     def unit(self) -> tuple[tuple[str, nn.Module], ...]:
-        """As `around`, down to what the model calls as one layer: an adapter counts with the layer inside it."""
+        """As `around`, but ends at the layer that the model calls: at an adapter, for the layer inside it."""
         chain = self._chain
         while len(chain) > 1:
             if _step(chain[-1]) in _ADAPTED:
@@ -109,7 +109,7 @@ def listing(model: nn.Module | Mapping[str, Tensor]) -> list[Listed]:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside wrappers, which is called without what they add."""
+    """The module inside all wrappers. A call of it skips what they add."""
     while (steps := _wrapped(model)) and isinstance(inner := getattr(model, steps[0], None), nn.Module):
         model = inner
     return model
@@ -118,6 +118,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def _of_mapping(model: Mapping[str, Tensor]) -> list[Listed]:
     first: dict[Tensor, str] = {}
     for name, tensor in model.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a mapping must have names as keys, got {name!r}; pass strings")
         if not isinstance(tensor, Tensor):
             raise TypeError(f"a mapping must hold tensors, got {type(tensor).__name__} for {name!r}; leave it out")
         if first.setdefault(tensor, name) != name:

@@ -30,7 +30,7 @@ def as_selectors(what: str, given: Selector | Iterable[Selector]) -> tuple[Selec
 
 
 class Index:
-    """What each selector matches. Looked up by name, so that thousands of names on thousands of layers take no time."""
+    """Finds what a selector matches, by a look-up that stays fast with thousands of names and layers."""
 
     def __init__(self, listed: Sequence[Listed]) -> None:
         self._listed = listed
@@ -50,7 +50,7 @@ class Index:
         return {item for selector in selectors for item in self.of(what, selector)}
 
     def of(self, what: str, selector: Selector) -> list[Listed]:
-        """What the selector matches. A misspelt name must not silently switch EGD off, so nothing is an error."""
+        """What the selector matches. No match is an error, since a misspelt name must not silently switch EGD off."""
         found = self._matches(selector)
         if not found:
             raise ValueError(self._unmatched(what, selector))
@@ -92,9 +92,9 @@ class Index:
         return f"{what} must match a parameter, got {selector!r}, which matches nothing; {hint}"
 
     def _modules(self) -> dict[str, nn.Module]:
-        """All modules of the model, also those without parameters."""
+        """All modules inside the model, also those without parameters."""
         roots = {owner.around[0][1] for item in self._listed for owner in item.owners}
-        return {name: module for root in roots for name, module in root.named_modules()}
+        return {name: module for root in roots for name, module in root.named_modules() if name}
 
 
 def chosen(index: Index, selectors: Sequence[Selector]) -> set[Listed]:

@@ -1,4 +1,4 @@
-"""A plan: every parameter of a model, seen as matrices or left alone. `print(plan)` shows all of it."""
+"""The plan: every parameter of a model, either taken as matrices or left alone. `print(plan)` shows all of them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ class Target:
     stack: int | None = None
     """Length of the leading axis of independent matrices; None without such an axis."""
     output: int = 0
-    """The axis, after the stack's, of the output units: 0, or 1 for weights that are (in, out)."""
+    """The axis of the output units, not counting the stack's: 0, or 1 for weights that are (in, out)."""
     start: int = 0
+    """Its first row in the parameter, or in each of the `repeats` parts."""
     repeats: int = 1
-    """Its rows are in so many runs, one in each equal part of the output axis; `start` counts from the part's first row."""
+    """In how many equal parts of the output axis its rows lie, with one run of rows in each part."""
     note: str = ""
     """What the transform does to this matrix, if that depends on the matrix."""
 
@@ -45,13 +46,13 @@ class Target:
         return parts.narrow(first + 1, self.start, self.rows // self.repeats)
 
     def fold(self, tensor: Tensor) -> Tensor:
-        """A parameter-shaped tensor as matrices, (rows, columns) or (stack, rows, columns)."""
+        """Its part of a parameter-shaped tensor, of shape (rows, columns) or (stack, rows, columns)."""
         first = 0 if self.stack is None else 1
         view = self.view(tensor)
         return (view if self.repeats == 1 else view.flatten(first, first + 1)).flatten(first + 1)
 
     def write(self, matrix: Tensor, into: Tensor) -> None:
-        """The inverse of `fold`: writes the matrices into a parameter-shaped tensor."""
+        """The inverse of `fold`: writes a folded matrix into a parameter-shaped tensor."""
         view = self.view(into)
         view.copy_(matrix.reshape(view.shape))
 
@@ -67,11 +68,11 @@ class Entry:
     reason: str = ""
     note: str = ""
     stack: int | None = None
-    """Length of its leading axis, if the user says that it counts independent elements."""
+    """The length of its leading axis, if the user named it in `stack=`."""
     remark: str = ""
-    """What is not known for certain about its matrices."""
+    """What is uncertain about its matrices, as `print(plan)` shows it."""
     frozen: bool = False
-    """Whether it is left only because it asks for no gradient."""
+    """Whether it is left only because it is frozen: `requires_grad` is False."""
 
     @cached_property
     def taken(self) -> bool:
@@ -90,8 +91,8 @@ class Entry:
             parts.append(f"{stack}{target.rows} x {target.columns}" + (f", {target.note}" if target.note else ""))
         unique = list(dict.fromkeys(parts))
         text = " + ".join(parts) if len(unique) > 1 else f"{len(parts)} times {unique[0]}" if parts[1:] else unique[0]
-        turns = {target.repeats for target in self.targets if target.repeats > 1}
-        text += "".join(f", rows in {each} turns" for each in turns)
+        groups = {target.repeats for target in self.targets if target.repeats > 1}
+        text += "".join(f", rows interleaved in {each} groups" for each in groups)
         return f"taken as {text}" + "".join(f" ({remark})" for remark in (self.remark, self.note) if remark)
 
 
@@ -103,7 +104,7 @@ class Plan:
 
     - `name`, `parameter` and `shape`;
     - `taken`: whether EGD takes it;
-    - `targets`: its matrices, none if it is left alone;
+    - `targets`: its matrices, as a tuple; empty if it is left alone;
     - `verdict`: the text that `print(plan)` shows.
 
     `plan.summary()` is the short form, and `plan.doubts` says what is not certain.
@@ -112,11 +113,11 @@ class Plan:
     entries: tuple[Entry, ...]
     """One entry per parameter, in the model's order."""
     header: str = ""
-    """What the transform does to every matrix; `attach` fills it in."""
+    """The first line of `print(plan)`: what the transform does to every matrix. `attach` fills it in."""
     modules: tuple[nn.Module, ...] = ()
     """The modules that own the matrices, as far as they are known."""
     doubts: tuple[str, ...] = ()
-    """What is not certain, as sentences that end with the argument that settles it. `attach` and `EGD` warn with them."""
+    """What is uncertain, in sentences that end with the argument that settles it. `attach` and `EGD` warn with them."""
 
     @cached_property
     def targets(self) -> tuple[Target, ...]:
@@ -143,7 +144,7 @@ class Plan:
 
     @cached_property
     def stack(self) -> int | None:
-        """The length of the stacks named in `stack=`, if all that is taken is in one of the same length; otherwise None."""
+        """The common length of the stacks named in `stack=`. None unless all that is taken is in such a stack."""
         lengths = {entry.stack for entry in self.taken}
         return lengths.pop() if len(lengths) == 1 else None
 
@@ -155,8 +156,8 @@ class Plan:
     def groups(self, taken: Mapping[str, Any] | None = None, left: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Param groups for an optimizer: one for the parameters that are taken, one for the rest.
 
-        The groups carry the plan to `EGD`, also after `{**group, "lr": 0.1}`. Groups that you build from single
-        parameters do not.
+        `EGD` finds the plan in these groups, also after `{**group, "lr": 0.1}`. It does not find it in groups that
+        you build from single parameters.
 
         Args:
             taken: settings of the first group, such as `{"weight_decay": 0.1}`.
@@ -195,7 +196,7 @@ class Plan:
     def summary(self) -> str:
         """The plan in a few lines: vectors are counted, and repeated layers share a line.
 
-        `*` stands for the numbers of repeated layers. As a pattern, it may match other lines, too.
+        `*` stands for the numbers of repeated layers. Used as a pattern, such a name may match other lines, too.
 
         >>> from egalitarian import matrices
         >>> blocks = [torch.nn.Linear(8, 8) for _ in range(12)]
@@ -221,7 +222,7 @@ class Plan:
         return "\n".join([*_aligned(rows), self._share()])
 
     def _share(self) -> str:
-        """How much is taken, in entries of parameters."""
+        """The last line: how many parameters are taken, and their share of all entries."""
         size = sum(entry.parameter.numel() for entry in self.entries)
         held = sum(entry.parameter.numel() for entry in self.taken)
         share = f"{100 * held / size:.1f} % of the entries" if size else "no entries"
@@ -232,7 +233,7 @@ class Plan:
 
 
 class PlannedParameters(list[tuple[str, Tensor]]):
-    """A group's named parameters with their plan. A copy of the group's dict keeps them."""
+    """The named parameters of a param group, with their plan. A copy of the group's dict keeps the plan."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__((entry.name, entry.parameter) for entry in plan)
@@ -240,7 +241,7 @@ class PlannedParameters(list[tuple[str, Tensor]]):
 
 
 class PlannedGroups(list[dict[str, Any]]):
-    """Param groups with their plan. An optimizer replaces `params` by a plain list, which loses it."""
+    """Param groups with their plan. Once an optimizer has taken a group, its `params` is a plain list without the plan."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which parameters, seen as which matrices: `matrices(model)` makes a `Plan`."""
+"""Makes plans: `matrices(model)` decides which parameters EGD takes, and as which matrices."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def matrices(
 ) -> Plan:
     """Decides which parameters EGD takes, and as which matrices.
 
-    By default EGD takes the weights of Linear, convolution, recurrent, attention and expert layers, except the output head
-    and frozen weights. A convolution's weight is flattened to (out, rest); gates and known fused weights are split. A tied
-    weight is left alone if any module that owns it is.
+    By default EGD takes the weights of Linear, convolution, recurrent, attention and expert layers. It leaves the output
+    heads and frozen weights. A convolution's weight is flattened to (out, rest). Gates and known fused weights are split. A
+    tied weight is left alone if any module that owns it is.
 
     Args:
         model: a module, or a mapping of names to tensors. A mapping needs `include`, since names do not distinguish an
@@ -51,11 +51,11 @@ def matrices(
             means the last registered Linear or convolution, unless it is the only one. None means no head, so that all
             layers are taken. With `include`, `"auto"` and `"last"` have no effect.
         split: `{pattern: sizes}` for fused weights. Each size is a number of output rows that form a matrix of their own.
-            It replaces what is known of a layer; one size keeps the weight whole. A weight may be named once.
+            This overrides the split of known layers; a single size keeps the weight whole. Name each weight once.
         stack: parameters whose leading axis counts independent matrices, such as experts or seeds. True means every
             parameter.
         example: an input of the model: a tensor, a tuple of arguments or a dict of keyword arguments. One forward pass then
-            decides which layers are heads: those whose outputs reach the model's and enter no other layer.
+            decides which layers are heads: those whose outputs reach the model's outputs and enter no other layer.
 
     Returns:
         The plan. Print it to check which matrices EGD takes.
@@ -90,7 +90,7 @@ def survey(
     stack: Selector | Iterable[Selector] | bool | None = None,
     example: Example | None = None,
 ) -> Plan:
-    """As `matrices`, but the plan may be without matrices: filters need none."""
+    """As `matrices`, but a plan without matrices is no error, since filters act on any parameter."""
     listed = listing(model)
     if include is None and not isinstance(model, nn.Module):
         raise ValueError("include must name what to take if the model is a mapping, got None; pass name patterns")
@@ -112,7 +112,7 @@ def survey(
 
 @dataclass(eq=False)
 class _Choice:
-    """What becomes of each parameter."""
+    """Decides what becomes of each parameter."""
 
     index: Index
     listed: Sequence[Listed]
@@ -161,7 +161,7 @@ class _Choice:
             )
 
     def doubts(self) -> tuple[str, ...]:
-        """What the plan is not sure of; what the user has chosen is sure."""
+        """What is uncertain about the plan. The user's own choices are certain."""
         doubts = [self.heads.doubt] if self._is_uncertain else []
         unknown = [item for item in self.listed if self._is_unknown(item)]
         taken = sum(item.parameter.numel() for item in self.listed if not self._reasons[item])
@@ -176,7 +176,7 @@ class _Choice:
 
     @cached_property
     def _is_uncertain(self) -> bool:
-        """Whether the doubt about the head matters: not if the user has excluded the head, or all in question is frozen."""
+        """Whether the doubt about the head matters. It does not if the head is excluded, or all in question frozen."""
         heads = self.heads
         matter = {item for item in heads.items | heads.rivals if item.parameter.requires_grad and item.parameter.ndim > 1}
         return bool(heads.doubt) and not matter <= self.excluded and not heads.items <= self.excluded
@@ -321,7 +321,7 @@ def _check_matrices(what: str, named: Sequence[Listed], found: Sequence[Listed])
     if not named and found:
         raise ValueError(
             f"{what} must name matrices, got {found[0].name!r} of shape {tuple(found[0].parameter.shape)}; "
-            f"a matrix has at least two dimensions"
+            f"a matrix has at least two dimensions, not counting the axis of a stack"
         )
 
 

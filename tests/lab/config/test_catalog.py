@@ -35,6 +35,8 @@ def test_an_unknown_experiment_or_method_is_an_error_with_the_nearest() -> None:
 
 def test_a_broken_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert "broken.toml must be TOML" in message(write(tmp_path / "broken.toml", "[task\n"))
+    deep = f'extends = "addition-97"\nx = {"[" * 5000}'
+    assert "deep.toml must be TOML" in message(write(tmp_path / "deep.toml", deep))
     assert "nothing.toml" in message(write(tmp_path / "one.toml", 'extends = "nothing.toml"\n'))
     assert "did you mean 'addition-97'?" in message(write(tmp_path / "two.toml", 'extends = "additon-97"\n'))
     assert "optim must be a table, got 3" in message(write(tmp_path / "three.toml", 'extends = "addition-97"\noptim = 3\n'))

@@ -46,6 +46,7 @@ MISTAKES = {
     "no value": (["run", "addition-97", "--set", "optim.lr"], "must be key=value"),
     "prime": (["run", "addition-97", "--set", "task.operation='/'", "--set", "task.modulus=9"], "prime"),
     "batch": (["run", "addition-97", "--set", "training.batch=100000", "-m", "egd"], "training.batch must be"),
+    "passes": (["run", "addition-97", "--set", "training.passes=1000000000"], "training.passes must be >= 1 and <= 10000"),
     "rank": (["run", "addition-97", "--set", "transform.0.rank=999", "-m", "egd-rsvd-64"], "rank must be in [1, 194]"),
     "picture": (["grok", "--picture", "nowhere/x.png"], "make nowhere first"),
     "kind of picture": (["grok", "--picture", "x.gif"], "must end in .png"),

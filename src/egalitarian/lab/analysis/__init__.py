@@ -24,6 +24,7 @@ from egalitarian.lab.analysis.curves import (
     early_rows,
     fan,
     plane_of,
+    powers,
     rest_of_full_run,
     survival,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "more_seeds",
     "percent",
     "plane_of",
+    "powers",
     "quantile",
     "ratio",
     "ratios_to_stock",

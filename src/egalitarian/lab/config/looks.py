@@ -1,4 +1,7 @@
-"""How figures look: colours and markers, from `paper/_looks.toml`. A method without a look has its family's colours."""
+"""How figures look: colours, markers and line styles, from `paper/_looks.toml`.
+
+A method that the file does not list gets a colour of its family.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,18 @@ L = TypeVar("L", "Look", "Series")
 
 @dataclass(frozen=True, kw_only=True)
 class Look(Settings):
-    """How one method is drawn, in every figure."""
+    """How one method is drawn in every figure."""
 
     colour: str
+    """A name of the palette, or a code such as #8C8C8C."""
     marker: str
     line: str = setting("-")
+    """The line style, as in matplotlib."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series(Settings):
-    """A series of a figure that is not one method."""
+    """Title and colour of a series that is not one method."""
 
     title: str
     colour: str
@@ -43,21 +48,21 @@ class Pair(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodFamily(Settings):
-    """Methods that a reader should see as one kind."""
+    """Methods of one kind, which share colours."""
 
     transforms: tuple[str, ...] = ()
-    """A method with one of these is of this family."""
+    """A method with one of these transforms belongs to the family."""
     optimizers: tuple[str, ...] = ()
-    """A method with one of these, for any parameter, is of it as well."""
+    """A method that uses one of these optimizers for any parameter belongs to the family, too."""
     colours: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Looks(Settings):
-    """How all figures look."""
+    """How all figures look: the content of `_looks.toml`."""
 
     palette: Mapping[str, str]
-    """Codes by name."""
+    """Colour codes by name."""
     cycle: tuple[str, ...]
     """Colours of series without one of their own, in this order."""
     markers: tuple[str, ...]
@@ -65,13 +70,13 @@ class Looks(Settings):
     lines: tuple[str, ...]
     """Line styles of methods that share a colour, in this order."""
     families: Mapping[str, MethodFamily]
-    """In this order: a method is of the first whose transforms or optimizers it has."""
+    """A method belongs to the first family that has one of its transforms or optimizers."""
     methods: Mapping[str, Look]
     pair: Pair
     toy: Mapping[str, Series]
 
     def family_of(self, method: Method) -> str:
-        """The family's name. The last one has what no other does."""
+        """The name of a method's family. The last family has all methods that belong to no other."""
         kinds = {transform.kind for transform in method.transform}
         for name, family in self.families.items():
             if kinds & set(family.transforms) or any(map(method.has, family.optimizers)):
@@ -81,7 +86,7 @@ class Looks(Settings):
 
 @cache
 def load_looks() -> Looks:
-    """The lab's looks, with every colour as a code."""
+    """Reads `_looks.toml`, with every colour as a code."""
     text = (resources.files("egalitarian.lab") / "paper" / "_looks.toml").read_text(encoding="utf-8")
     looks = read(Looks, tomllib.loads(text))
     families = {
@@ -104,7 +109,7 @@ def _with_code(look: L, palette: Mapping[str, str]) -> L:
 
 
 def _code(colour: str, palette: Mapping[str, str]) -> str:
-    """The code of a colour that is given by its name or by its code."""
+    """The code of a colour that is given as a name or as a code."""
     if colour not in palette and not re.fullmatch("#[0-9A-F]{6}", colour):
         hint = nearest(colour, palette) or f"one of {', '.join(palette)}, or a code such as #8C8C8C"
         raise SpecError(f"colour must be a name of the palette or a code, got {colour!r}; {hint}")

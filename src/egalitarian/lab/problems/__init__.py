@@ -17,6 +17,7 @@ from egalitarian.lab.problems.datasets import (
     fetch,
     mnist,
 )
+from egalitarian.lab.problems.groups import Group
 from egalitarian.lab.problems.models import MLP, Layers, Model, Parameters
 from egalitarian.lab.problems.networks import CNN, Transformer
 from egalitarian.lab.problems.tasks import (
@@ -44,6 +45,7 @@ __all__ = [
     "FetchListener",
     "FileCheck",
     "FileState",
+    "Group",
     "Layers",
     "Model",
     "Modular",

@@ -7,7 +7,6 @@ and name that file in the experiment: see docs/lab.md.
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from egalitarian.lab.config import SpecError, TaskSettings, setting
 from egalitarian.lab.problems.datasets import CLASSES, DataError, Images, cifar10, cifar10_test, default_folder, mnist
+from egalitarian.lab.problems.groups import Group, is_prime
 
 MOST = 10_000
 """The largest modulus."""
@@ -72,6 +72,11 @@ class Task(TaskSettings):
     @abstractmethod
     def features(self) -> int:
         """The length of an input vector; for integer inputs, the size of the vocabulary."""
+
+    @property
+    def group(self) -> Group | None:
+        """The cyclic group in which labels are calculated from pairs of numbers; None if there is none."""
+        return None
 
     @abstractmethod
     def build(self, seed: int) -> Data:
@@ -130,6 +135,11 @@ class Modular(Task, kind="modular"):
     def train_size(self) -> int:
         return int(self.pairs * self.train_fraction)
 
+    @property
+    def group(self) -> Group | None:
+        """None for products of a modulus that is no prime above 2, and for a subclass with answers of its own."""
+        return Group.of(self.operation, self.modulus) if type(self).answers is Modular.answers else None
+
     def table(self) -> Split:
         """All pairs, in order, with their labels. Division leaves out b = 0."""
         a, b = torch.cartesian_prod(torch.arange(self.modulus), torch.arange(self.first, self.modulus)).unbind(1)
@@ -139,19 +149,20 @@ class Modular(Task, kind="modular"):
         """The pairs as inputs."""
         return torch.stack([a, self.modulus + b], dim=1)
 
+    def decode(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The pairs of inputs (..., numbers)."""
+        return inputs[..., 0], inputs[..., 1] - self.modulus
+
     def answers(self, a: Tensor, b: Tensor) -> Tensor:
         p = self.modulus
         inverse = torch.tensor([pow(x, -1, p) if self.operation == "/" and x else 0 for x in range(p)])
         return {"+": a + b, "-": a - b, "*": a * b, "/": a * inverse[b]}[self.operation] % p
 
     def build(self, seed: int) -> Data:
-        table = self.table()
+        inputs, labels = self.table()
         order = torch.randperm(self.pairs, generator=stream(seed, "split"))
         train, test = order[: self.train_size], order[self.train_size :]
-        return Data(
-            Split(table.inputs[train], table.labels[train]),
-            Split(table.inputs[test], table.labels[test]),
-        )
+        return Data(Split(inputs[train], labels[train]), Split(inputs[test], labels[test]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +191,8 @@ class ModularSequence(Modular, kind="modular-sequence"):
         operator, equals = torch.full_like(a, self.modulus), torch.full_like(a, self.modulus + 1)
         return torch.stack([a, operator, b, equals], dim=1)
 
-
-def is_prime(number: int) -> bool:
-    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+    def decode(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return inputs[..., 0], inputs[..., 2]
 
 
 @dataclass(frozen=True, kw_only=True)

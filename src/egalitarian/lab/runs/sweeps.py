@@ -18,7 +18,7 @@ from egalitarian.lab.config import OLD_VERSION, Experiment, Run, SpecError, eith
 from egalitarian.lab.runs.outcome import Interrupted, Listener, Outcome, Progress, Silent, Stop
 from egalitarian.lab.runs.provenance import environment
 from egalitarian.lab.runs.store import Store, Writer
-from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Spectra, Stepper, train
+from egalitarian.lab.training import Ensemble, Epoch, Fourier, FullMeter, Spectra, Stepper, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""
@@ -66,7 +66,8 @@ class Trainer:
             states = self._save(ensemble, stepper, indices, 0)
         else:
             _restore(ensemble, stepper, states)
-        meter = FullMeter(ensemble, stepper, _spectra(first, self._device))
+        fourier = Fourier.of(first.experiment, ensemble)
+        meter = FullMeter(ensemble, stepper, _spectra(first, self._device), fourier)
         saved = time.monotonic()
         for epoch in train(ensemble, stepper, batch[0].next_epoch, meter=meter):
             training = [index for index in indices if not batch[index].done(self._stop)]

@@ -5,6 +5,7 @@
 
 from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, captured, steps_for, why_eager
 from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.fourier import Fourier, concentration, fourier_power
 from egalitarian.lab.training.loop import AccuracyMeter, Epoch, FullMeter, Meter, Spectra, train
 from egalitarian.lab.training.stepper import Stepper
 
@@ -14,6 +15,7 @@ __all__ = [
     "Eager",
     "Ensemble",
     "Epoch",
+    "Fourier",
     "FullMeter",
     "MakeSteps",
     "Meter",
@@ -21,6 +23,8 @@ __all__ = [
     "Stepper",
     "Steps",
     "captured",
+    "concentration",
+    "fourier_power",
     "steps_for",
     "train",
     "why_eager",

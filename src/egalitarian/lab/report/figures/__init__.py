@@ -1,6 +1,6 @@
-"""Figures: numbers from analysis and theory in, matplotlib figures out. One file for each kind.
+"""Draws matplotlib figures from the numbers of `analysis` and `theory`. Related kinds of figures share a file.
 
-`FIGURES` has the function and the caption of each kind of a report's figures. The style is for other rooms, too.
+`FIGURES` has the function and the caption of each kind of figure in a report. Other rooms use the style, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from egalitarian.lab.analysis import Gathered
 from egalitarian.lab.config import Experiment
-from egalitarian.lab.report.figures import costs, curves, learning, spectra, weights
+from egalitarian.lab.report.figures import costs, curves, fourier, learning, spectra, weights
 from egalitarian.lab.report.figures.axes import accuracy_axis, draw_levels, epoch_axis, lowest, mark
 from egalitarian.lab.report.figures.choice import MOST, chosen_of, remarks_of
 from egalitarian.lab.report.figures.costs import draw_costs, draw_ratios
@@ -21,12 +21,12 @@ Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 
 
 class Drawing(NamedTuple):
-    """How a kind of figure is drawn, and what its caption says of every figure of the kind."""
+    """A kind of figure: the function that draws it, and the caption that all figures of the kind share."""
 
     draw: Draw
     caption: str
     most: int | None = None
-    """Methods that it can show; of more it shows some. None: as many as there are."""
+    """The largest number of methods that it shows; None shows all."""
 
 
 FIGURES: dict[str, Drawing] = {
@@ -35,13 +35,14 @@ FIGURES: dict[str, Drawing] = {
     "learning": Drawing(learning.draw_learning, learning.LEARNING, MOST),
     "shuffles": Drawing(learning.draw_shuffles, learning.SHUFFLES),
     "spectra": Drawing(spectra.draw_spectra, spectra.CAPTION, spectra.MOST),
+    "fourier": Drawing(fourier.draw_fourier, fourier.CAPTION, fourier.MOST),
     "distances": Drawing(weights.draw_distances, weights.DISTANCES, weights.MOST),
     "trajectories": Drawing(weights.draw_trajectories, weights.TRAJECTORIES, weights.MOST),
 }
 
 
 def caption_of(kind: str, gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> str:
-    """The caption of a figure: of its kind, and what it does not show of these methods."""
+    """The caption of a figure: the text of its kind, how methods were chosen, and which seeds or methods are missing."""
     own = FIGURES[kind]
     chosen = chosen_of(len(methods), own.most) if own.most else ""
     return " ".join(filter(None, (own.caption, chosen, remarks_of(gathered, experiments, methods))))

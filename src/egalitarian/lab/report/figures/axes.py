@@ -1,4 +1,4 @@
-"""Parts of panels: the axis of epochs, levels with their names, medians and bands, marks, rows of points."""
+"""Parts that panels share: axes, horizontal levels with names, medians with bands, marks, keys, rows of points."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ SPARSE = 25
 FEW_EPOCHS = 50
 """An axis of no more epochs is linear."""
 LINEAR = 0.3
-"""Of a decade: what the first epoch takes of a logarithmic axis."""
+"""The width of the linear part of a logarithmic axis, from 0 to 1, in decades."""
 LEVEL: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (1, 2))}
-"""The line of a level, of which the name stands beside it."""
+"""The style of the line of a level, whose name is at its right end."""
 TRAINING: dict[str, Any] = {"linewidth": 0.9, "linestyle": ":"}
+"""The style of a line of training accuracy."""
 KEY_HEIGHT = 0.17
-"""Inches: a line of a key."""
+"""Inches: the height of one line of a key."""
 ROW, MARGIN = 0.24, 0.9
-"""Inches: a method's row; title and axis."""
+"""Inches: the height of a method's row; that of title and axis together."""
 DECADES = 10**2.5
-"""Axes that span more have ticks at powers of ten alone."""
+"""Axes that span a larger ratio have ticks at powers of ten only."""
 SPREAD, APART = 0.5, 0.8
-"""Of a row, for seeds with the same value; for failed ones, which all have the same place."""
+"""Shares of a row's height over which points are spread: those of seeds, and the crosses of failed seeds."""
 
 
 def epoch_axis(axes: Sequence[Axes]) -> None:
-    """The horizontal axis of panels that share it, or of each: epochs as tables count them, from 0.
+    """Makes the horizontal axes of these panels epochs, counted from 0 as in the tables. The last panel gets the label.
 
-    It is linear up to 1, then logarithmic; linear throughout if the epochs are few.
+    The axis is linear up to 1, then logarithmic. With few epochs it is linear throughout.
     """
     ends = [axis.dataLim.x1 for axis in axes if np.isfinite(axis.dataLim.x1)]
     last = max([1.0, *ends])
@@ -54,7 +55,7 @@ def epoch_axis(axes: Sequence[Axes]) -> None:
 
 
 def accuracy_axis(axis: Axes, label: str, low: float = 0.0) -> None:
-    """Shares in percent, from `low` to 1, with a little room at both ends."""
+    """Makes the vertical axis an accuracy in percent, from `low` to 1, with a little room at both ends."""
     room = 0.04 * (1 - low)
     axis.set_ylim(low - room, 1 + room)
     axis.set_ylabel(label)
@@ -63,24 +64,24 @@ def accuracy_axis(axis: Axes, label: str, low: float = 0.0) -> None:
 
 
 def chance(experiment: Experiment) -> float:
-    """The accuracy of a guess: one output is a sign, more are classes."""
+    """The accuracy of guessing: one half for a single output, which is a sign; else one in the number of classes."""
     return 1 / max(2, getattr(experiment.task, "outputs", 2))
 
 
 def lowest(experiment: Experiment) -> float:
-    """Where an axis of accuracy begins: at chance, or at 0 if that is near."""
+    """Where an axis of accuracy begins: at chance, or at 0 if chance is close to it."""
     return chance(experiment) if chance(experiment) > 0.2 else 0.0
 
 
 def draw_levels(axis: Axes, experiment: Experiment) -> None:
-    """The threshold and what a guess would reach, each with its name at the right edge."""
+    """Draws lines at the threshold and at the accuracy of guessing, each with its name at the right edge."""
     level_line(axis, chance(experiment), f"chance\n{100 * chance(experiment):.2g} %")
     if experiment.measure.has_threshold:
         level_line(axis, experiment.measure.threshold, f"threshold\n{100 * experiment.measure.threshold:g} %")
 
 
 def level_line(axis: Axes, level: float, name: str) -> None:
-    """A dotted line across a panel, and its name at the right edge."""
+    """Draws a dotted line across a panel, with its name at the right edge."""
     axis.axhline(level, zorder=1, **LEVEL)
     place = axis.get_yaxis_transform()
     axis.text(1.01, level, name, transform=place, va="center", color=QUIET, fontsize=SMALL - 0.5, linespacing=1.0)
@@ -89,18 +90,18 @@ def level_line(axis: Axes, level: float, name: str) -> None:
 def draw_band(
     axis: Axes, found: Band, look: Look, *, edges: bool = True, thin: bool = True, per_epoch: int = 0, **line: Any
 ) -> None:
-    """The median as a line, the quartiles as a band.
+    """Draws the median as a line, and the middle half of the seeds as a band.
 
     Args:
         edges: whether to draw the band.
-        thin: whether to leave out points of the band, which is right for a logarithmic axis only.
-        per_epoch: steps of an epoch, for an axis of steps; 0 for one of epochs.
+        thin: whether to leave out points of the band, for a logarithmic axis.
+        per_epoch: steps in an epoch, if the axis counts steps; 0 if it counts epochs.
         line: options of the line, as in matplotlib.
     """
     if not len(found.epochs):
         return  # no epoch has a value
     x = per_epoch * (found.epochs + 1) if per_epoch else found.epochs
-    axis.plot(x, found.middle, color=look.colour, **{"linestyle": look.line, **line})
+    axis.plot(x, found.middle, **{"color": look.colour, "linestyle": look.line, **line})
     if edges:
         keep = sparse(found.epochs) if thin else np.arange(len(x))
         axis.fill_between(x[keep], found.low[keep], found.high[keep], color=look.colour, alpha=0.2, linewidth=0)
@@ -114,12 +115,12 @@ def sparse(epochs: Array) -> NDArray[np.intp]:
 
 
 def mark(axis: Axes, x: float | Array, y: float | Array, drawn: Look) -> None:
-    """A method's marker, where it passes the threshold or its line ends."""
+    """Draws a method's marker, where it passes the threshold or where its line ends."""
     axis.plot(x, y, drawn.marker, color=drawn.colour, markeredgecolor="white", markersize=5.5, zorder=5)
 
 
 def note(axis: Axes, text: str) -> None:
-    """A text in the middle of an empty panel."""
+    """Writes a text in the middle of an empty panel."""
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="0.4")
 
 
@@ -129,7 +130,7 @@ def grow(figure: Figure, inches: float) -> None:
 
 
 def median_key(says: str = "median of the seeds", colour: str = QUIET) -> list[Line2D | Patch]:
-    """What a line and its band are."""
+    """Key entries for a line and its band."""
     return [
         Line2D([], [], color=colour, label=says),
         Patch(color=colour, alpha=0.2, linewidth=0, label="middle half of the seeds"),
@@ -141,7 +142,7 @@ def training_key() -> Line2D:
 
 
 def add_key(figure: Figure, handles: Iterable[Line2D | Patch]) -> None:
-    """The meaning of lines, bands and marks below the panels. The figure grows by its height."""
+    """Puts a key of lines, bands and marks below the panels. The figure grows by the key's height."""
     known: Sequence[Line2D | Patch] = list(handles)
     if not known:
         return
@@ -158,14 +159,15 @@ class Row(NamedTuple):
     colour: str
     values: tuple[float, ...]
     text: str
-    """Behind the points."""
+    """The text to the right of the points."""
     middle: float
-    """Where the median is marked, if it is finite."""
+    """The median, marked by a bar if it is finite."""
     strong: bool = False
+    """Whether its title is bold."""
 
 
 def draw_rows(axis: Axes, rows: Sequence[Row], beyond: float) -> None:
-    """Every seed as a point, the median as a bar with its text. Failed seeds are crosses at `beyond`."""
+    """Draws every seed as a point, and the median as a bar with its text. Failed seeds are crosses at `beyond`."""
     for place, row in enumerate(rows):
         values = np.array(row.values)
         lost = np.isinf(values)
@@ -182,12 +184,12 @@ def draw_rows(axis: Axes, rows: Sequence[Row], beyond: float) -> None:
 
 
 def _ranks(count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Each seed's place in [0, 1] in the order of the seeds, so that equal values do not hide each other."""
+    """Heights in [0, 1], one for each seed, so that equal values do not hide each other."""
     return np.arange(count) / (count - 1) if count > 1 else np.full(count, 0.5)
 
 
 def name_rows(axis: Axes, names: Sequence[tuple[str, str, bool]]) -> None:
-    """One tick for each row, in its colour, in bold letters if it is to stand out."""
+    """Labels each row with its title, in the row's colour, in bold if asked."""
     axis.set_ylim(-0.6, len(names) - 0.4 + 0.2)
     axis.set_yticks(range(len(names)), [literal(title) for title, _, _ in names])
     for label, (_, colour, strong) in zip(axis.get_yticklabels(), names, strict=True):
@@ -199,7 +201,7 @@ def name_rows(axis: Axes, names: Sequence[tuple[str, str, bool]]) -> None:
 
 
 def mark_failed(axis: Axes, left: float, at: float, name: str = "failed") -> None:
-    """The place of failed seeds, beyond a line."""
+    """Draws a line at `left`, beyond which failed seeds are, and names that region."""
     axis.axvline(left, color="0.7", lw=0.8)
     low = axis.get_xlim()[0]
     for minor in (False, True):
@@ -208,7 +210,7 @@ def mark_failed(axis: Axes, left: float, at: float, name: str = "failed") -> Non
 
 
 def plain_numbers(axis: Axes) -> None:
-    """Ticks of a logarithmic axis as numbers, not as powers of ten."""
+    """Labels a logarithmic axis with numbers, not with powers of ten."""
     low, high = axis.get_xlim()
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < DECADES * low else (1.0,)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

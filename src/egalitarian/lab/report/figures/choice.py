@@ -1,4 +1,4 @@
-"""Which of many methods a figure shows, and what its caption says of seeds and methods that it cannot show."""
+"""Chooses which of many methods a figure shows, and tells its caption what seeds and methods are missing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from egalitarian.lab.analysis import Gathered, estimate
 from egalitarian.lab.config import Experiment
 
 MOST = 8
-"""Methods that one panel can show by curves."""
+"""The largest number of methods whose curves one panel shows."""
 
 
 def choose(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str], most: int = MOST) -> list[str]:
-    """All methods that were run, in order; of more than `most` the first, and the best of each kind, at most so many."""
+    """The methods that were run, in order. Of more than `most`, the first and the best of each kind, up to `most`."""
     shown = [name for name in methods if any(gathered.of(each.name, name) for each in experiments)]
     if len(shown) <= most:
         return shown
@@ -25,13 +25,13 @@ def choose(gathered: Gathered, experiments: Sequence[Experiment], methods: Seque
 
 
 def _kind(experiments: Sequence[Experiment], method: str) -> tuple[str, ...]:
-    """A method's optimizer and its transforms."""
+    """A method's kind: its optimizers and its transforms."""
     own = next(each.method(method) for each in experiments if method in each.methods)
     return (own.optim.optimizer, (own.hidden or own.optim).optimizer, *(link.kind for link in own.transform))
 
 
 def _rank(gathered: Gathered, experiments: Sequence[Experiment], method: str) -> tuple[float, float]:
-    """Smaller is better: the median epochs to the threshold, multiplied over experiments; then the best accuracy."""
+    """A key to sort by, best first: the product of the median epochs over experiments, then the best accuracy."""
     epochs, accuracy = 0.0, 0.0
     for experiment in experiments:
         runs = gathered.of(experiment.name, method)
@@ -43,14 +43,14 @@ def _rank(gathered: Gathered, experiments: Sequence[Experiment], method: str) ->
 
 
 def chosen_of(count: int, most: int) -> str:
-    """What a caption says if `choose` leaves methods out; empty if it does not."""
+    """The sentence for a caption if `choose` leaves methods out; empty if not."""
     if count <= most:
         return ""
     return f"Of {count} methods it shows the first, and the best of each optimizer with each kind of transform."
 
 
 def remarks_of(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> str:
-    """One sentence for each experiment that has something to remark; empty if none has."""
+    """One sentence for each experiment with missing, failed or unfinished seeds; empty if there are none."""
     found = [(experiment.title, "; ".join(_parts(gathered, experiment, methods))) for experiment in experiments]
     return " ".join(f"{title}: {parts}." for title, parts in found if parts)
 
@@ -68,7 +68,7 @@ def _parts(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -
 
 
 def _said(gathered: Gathered, experiment: Experiment, method: str) -> str:
-    """How many seeds pass, if not all do, and whether some are unfinished."""
+    """How many seeds pass, have diverged or are unfinished; empty if there is nothing to say."""
     seeds = gathered.of(experiment.name, method)
     found = estimate(seeds)
     if not seeds:

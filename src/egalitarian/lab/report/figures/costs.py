@@ -1,4 +1,4 @@
-"""What every seed needed: fresh seeds of the fair comparison, one family or all in a picture; and the runs of a report."""
+"""Figures of what every seed needed: fresh seeds of the fair comparison, for one family or all, and runs of a report."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ COLOURS: dict[Side, str] = {
     "form": OKABE_ITO["vermillion"],
     "ours": OKABE_ITO["vermillion"],
 }
-SAYS: dict[Side, str] = {"stock": "stock optimizer", "rival": "other method", "form": "form of EGD"}
+SIDE_LABELS: dict[Side, str] = {"stock": "stock optimizer", "rival": "other method", "form": "form of EGD"}
 NARROW = 0.18
-"""Inches: a row of a figure with a panel for each experiment."""
+"""Inches: the height of a row in a figure with a panel for each experiment."""
 COSTS = (
     "Every point is a seed, and the bar is the median with its number. Methods are sorted by the median. The value is the "
     "first epoch past the threshold, counted from 0 as in the tables; without a threshold it is the final test accuracy of "
     "full-length runs. Crosses beyond the line are seeds that did not pass within their budget, or diverged."
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Markers of families, in this order."""
 
 
 @styled
 def draw_costs(title: str, methods: Sequence[MethodCost], unit: str) -> Figure:
-    """Every fresh seed as a point, methods sorted by their median. The band is the range of the fastest stock optimizer.
+    """Draws every fresh seed as a point, methods sorted by their median.
 
-    Failed seeds stand beyond the largest value, at the axis' end.
+    The band is the range of the fastest stock optimizer. Failed seeds are at the end of the axis, beyond the largest value.
     """
     ordered = sorted(methods, key=lambda each: (each.cost.median, each.cost.failed, each.title), reverse=True)
     figure = Figure(figsize=(WIDTH, MARGIN + ROW * max(len(ordered), 3)), layout="constrained")
@@ -69,10 +70,10 @@ def _compared_row(each: MethodCost) -> Row:
 
 
 def _spread(axis: Axes, rows: Sequence[Row], values: Sequence[float], scale: str, name: str = "failed") -> float:
-    """Draws rows on an axis that has room for these values. Returns where the place of failed seeds begins, or would."""
+    """Draws rows on an axis with room for these values. Returns where the region of failed seeds begins."""
     finite, failed = [value for value in values if math.isfinite(value)], any(map(math.isinf, values))
     low, high = min(finite, default=1.0), max(finite, default=10.0)
-    step: float = (high / max(low, 1e-9 if scale == "log" else 1.0)) ** 0.06 * 1.1  # what a mark takes of the axis
+    step: float = (high / max(low, 1e-9 if scale == "log" else 1.0)) ** 0.06 * 1.1  # the width of a mark, as a factor
     axis.set_xscale(scale, **({"linthresh": 1, "linscale": LINEAR} if scale == "symlog" else {}))
     axis.set_xlim(low / step if low > 0 else -0.2, high * step ** (5 if failed else 2))
     draw_rows(axis, rows, high * step**2)
@@ -84,7 +85,7 @@ def _spread(axis: Axes, rows: Sequence[Row], values: Sequence[float], scale: str
 
 @styled
 def draw_needed(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One panel per experiment: the epoch at which each seed passes, or its accuracy if none is waited for."""
+    """Draws one panel per experiment: the epoch at which each seed passes, or its accuracy if there is no threshold."""
     waits = all(experiment.measure.has_threshold for experiment in experiments)
     panels = [(_epoch_rows if waits else _accuracy_rows)(gathered, experiment, methods) for experiment in experiments]
     heights = [max(len(rows), 2) + 1 for rows in panels]
@@ -104,7 +105,7 @@ def draw_needed(gathered: Gathered, experiments: Sequence[Experiment], methods: 
 
 
 def _epoch_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
-    """The slowest first. A median that is only a bound has no bar."""
+    """Rows of the epochs at which seeds pass, the slowest method first. A median that is only a bound has no bar."""
     rows = []
     for method in gathered.methods_run(experiment.name, methods):
         seeds = gathered.of(experiment.name, method)
@@ -118,7 +119,7 @@ def _epoch_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[st
 
 
 def _accuracy_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
-    """The lowest first, in percent; infinite for a seed that was not trained to the end."""
+    """Rows of accuracies in percent, the lowest first. A seed that was not trained to the end is infinite."""
     rows = []
     for method in gathered.methods_run(experiment.name, methods):
         seeds, own = gathered.of(experiment.name, method), experiment.method(method)
@@ -133,7 +134,7 @@ def _accuracy_rows(gathered: Gathered, experiment: Experiment, methods: Sequence
 
 
 def _line_up(axis: Axes, rows: Sequence[Row], values: Sequence[float]) -> None:
-    """Draws rows of accuracies on a linear axis; seeds that were not trained to the end stand before the smallest."""
+    """Draws rows of accuracies on a linear axis. Seeds that were not trained to the end are left of the smallest."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=100.0)
     room = 0.05 * max(high - low, 1.0)
@@ -146,10 +147,10 @@ def _accuracy_label(experiment: Experiment) -> str:
 
 
 def add_side_key(figure: Figure, methods: Sequence[MethodCost], *more: Line2D) -> None:
-    """The meaning of colours, and of marks if there are several."""
+    """Adds a key of colours, and of marks if there are several."""
     order: tuple[Side, ...] = ("stock", "rival", "form")
     sides = [side for side in order if any(_shown(each.side) == side for each in methods)]
-    handles = [Line2D([], [], color=COLOURS[side], marker="o", ls="", label=SAYS[side]) for side in sides]
+    handles = [Line2D([], [], color=COLOURS[side], marker="o", ls="", label=SIDE_LABELS[side]) for side in sides]
     if any(each.side == "stock" for each in methods) and not more:
         handles.append(Line2D([], [], color="0.88", lw=6, label="range of the fastest stock optimizer"))
     figure.legend(handles=[*handles, *more], loc="outside lower center", ncols=4, columnspacing=1.2, handlelength=1.2)
@@ -169,7 +170,10 @@ def _stock_band(axis: Axes, methods: Sequence[MethodCost], end: float) -> None:
 
 @styled
 def draw_ratios(families: Mapping[str, Sequence[MethodCost]]) -> Figure:
-    """Every method's median over that of the fastest stock optimizer, family by family; sorted by the largest ratio."""
+    """Draws the ratio of every method's median to that of the fastest stock optimizer, for each family.
+
+    Methods are sorted by their largest ratio, the smallest on top.
+    """
     ratios = ratios_to_stock(families)
     known = {each.method: each for methods in families.values() for each in methods if each.method in ratios}
     worst = {method: max(found.values()) for method, found in ratios.items()}
@@ -207,7 +211,7 @@ def _family(name: str, index: int) -> Line2D:
 
 
 def _mean(ratios: Mapping[str, float]) -> float:
-    """Geometric."""
+    """The geometric mean; infinite if a ratio is."""
     return (
         math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         if all(map(math.isfinite, ratios.values()))

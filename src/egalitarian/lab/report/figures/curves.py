@@ -1,4 +1,4 @@
-"""Accuracy by epoch; where the seeds of a method differ much, the share of seeds that have passed."""
+"""Figures of accuracy by epoch. If the seeds of a method differ much: of the share of seeds that have passed."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from egalitarian.lab.report.figures.style import FOOT, WIDTH, literal, looks_of,
 HEIGHT, INSIDE = 1.2, 5.3
 """Inches: a panel without its flags and title, and the width of its axis."""
 FEW = 4
-"""Methods of which training accuracy can be drawn as well."""
+"""With more methods than this, training accuracy is not drawn."""
 APART = 2.5
-"""Times the epochs of a method's fastest seed that its slowest may need, for a median of accuracies."""
+"""If the slowest seed needs more times the epochs of the fastest, a figure shows shares of seeds instead of accuracies."""
 CURVES = (
-    "A name stands above the median epoch at which seeds of its method pass, and the number is that epoch; without a "
-    "threshold it stands at the end of the line. A seed stops soon after it passes and keeps its last value. A "
-    "line ends when half of the seeds have stopped. Where the seeds of a method differ much, or some do not pass, the "
-    "figure shows the share of seeds that have passed by each epoch instead of accuracies. Epochs count from 0, as in the "
-    "tables."
+    "The number after a name is the median epoch at which seeds of the method pass the threshold. The pole below the "
+    "name leads to it. Without a threshold, names are at the ends of lines. A seed stops soon after it passes; from then "
+    "on its last value counts. A line ends when half of the seeds have stopped. If the seeds of a method differ much, "
+    "or some do not pass, the figure shows the share of seeds that have passed instead of accuracies. Epochs count from "
+    "0, as in the tables."
 )
 
 
 @styled
 def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One panel per experiment: test accuracy by epoch, or the share of seeds that have passed."""
+    """Draws one panel per experiment: test accuracy by epoch, or the share of seeds that have passed."""
     methods = choose(gathered, experiments, methods)
     looks = looks_of(experiments, methods)
     shares = any(_differ(gathered, experiment, methods) for experiment in experiments)
@@ -71,7 +71,7 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
 
 
 def _differ(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> bool:
-    """Whether the seeds of a method differ so much that their median accuracy is no seed's.
+    """Whether the seeds of a method differ so much that their median accuracy would be like that of no seed.
 
     Some pass and some do not, or one needs more than `APART` times the epochs of another.
     """
@@ -82,7 +82,7 @@ def _differ(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) 
 
 
 def _accuracy_panel(axis: Axes, gathered: Gathered, experiment: Experiment, looks: Mapping[str, Look]) -> list[Flag]:
-    """Medians, bands, and a mark where a method passes or its line ends; returns the flags of the marks."""
+    """Draws medians, bands, and a mark where a method passes or its line ends. Returns a flag for each mark."""
     accuracy_axis(axis, "accuracy", lowest(experiment))
     flags = []
     for method in gathered.methods_run(experiment.name, list(looks)):
@@ -108,7 +108,7 @@ def _accuracy_panel(axis: Axes, gathered: Gathered, experiment: Experiment, look
 
 
 def _survival_panel(axis: Axes, gathered: Gathered, experiment: Experiment, looks: Mapping[str, Look]) -> list[Flag]:
-    """Steps that rise with every seed that passes, and a mark where half of them have; returns the flags of the marks."""
+    """Draws the share of seeds that have passed, and a mark where it is one half. Returns a flag for each mark."""
     accuracy_axis(axis, f"seeds past {100 * experiment.measure.threshold:g} %")
     flags = []
     for method in gathered.methods_run(experiment.name, list(looks)):
@@ -123,7 +123,7 @@ def _survival_panel(axis: Axes, gathered: Gathered, experiment: Experiment, look
 
 
 def flag_text(experiment: Experiment, method: str, found: Estimate) -> str:
-    """A method's name; with a threshold its median epoch, too, and how many of its seeds pass if not all do."""
+    """A method's name. With a threshold, also its median epoch, and how many of its seeds pass if not all do."""
     title = experiment.method(method).title
     if not experiment.measure.has_threshold:
         return title
@@ -133,5 +133,5 @@ def flag_text(experiment: Experiment, method: str, found: Estimate) -> str:
 
 
 def _median(found: Estimate) -> float | None:
-    """None if it is only a bound."""
+    """The median, or None if it is only a bound."""
     return found.median.value if found.median is not None and found.median.is_exact else None

@@ -1,4 +1,4 @@
-"""Names beside what they name: flags above the lines of a panel, placed so that they do not hide each other."""
+"""Names of lines without a key: flags, each a name on a pole above its point, placed so that none hides another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from egalitarian.lab.report.figures.style import LETTER, SMALL, ink, literal
 
 ROW = 0.14
-"""Inches: a row of flags."""
+"""Inches: the height of a row of flags."""
 TITLE = 0.28
 """Inches: a panel's title, and the space between two panels."""
 EPS = 1e-6
-"""Of an axis' width: where a text begins is computed."""
-PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
-"""Behind a text, for the poles that it hides."""
+"""The tolerance when positions are compared, as a share of the axis' width."""
+TEXT_BACKGROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+"""The background of a text, which covers the poles behind it."""
 GAP = 0.05
 """Inches between a flag's pole and its text."""
 
@@ -32,7 +32,7 @@ class Flag(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A flag whose text has a place: its ends as shares of the axis' width, and its row, the lowest is 0."""
+    """A flag with a position: its pole and the ends of its text, as shares of the axis' width. Row 0 is the lowest."""
 
     flag: Flag
     pole: float
@@ -49,13 +49,13 @@ class Placed(NamedTuple):
 
 
 def place_flags(axis: Axes, flags: Sequence[Flag], width: float) -> list[Placed]:
-    """Each flag to the right or left of its pole, in the lowest row in which it hides no other. The axis has its limits.
+    """Puts each flag's text to the right or left of its pole, in the lowest row in which it hides no other.
 
-    Of two flags that are closer than their texts are long, the texts must be on the same side. So the flags at the right
-    have theirs on the left. How many these are is tried; the result counts that hides least, of equals the lowest.
+    Flags at the right end have their texts on the left, all others on the right. It tries every number of flags at the
+    right end. The best result hides least; among equals it has the fewest rows. Set the limits of the axis before.
 
     Args:
-        width: of the axis, in inches.
+        width: the axis' width in inches.
     """
     ordered = sorted(flags, key=lambda each: each.x)
     tries = [_placed(axis, ordered[:split], ordered[split:], width) for split in range(len(ordered), -1, -1)]
@@ -63,9 +63,9 @@ def place_flags(axis: Axes, flags: Sequence[Flag], width: float) -> list[Placed]
 
 
 def _placed(axis: Axes, left: Sequence[Flag], right: Sequence[Flag], width: float) -> list[Placed]:
-    """The flags at the left with their texts to the right, and the others with theirs to the left, from both ends inwards.
+    """Places the flags `left` with texts to the right, and the flags `right` with texts to the left.
 
-    A text without room on its side reaches as far as the axis does.
+    A text that is too long for its side is moved inside the axis.
     """
     placed: list[Placed] = []
     for flag in [*reversed(left), *right]:
@@ -82,18 +82,17 @@ def _cost(placed: Sequence[Placed]) -> tuple[int, int]:
 
 
 def share_of(axis: Axes, x: float) -> float:
-    """Where a value is on the horizontal axis, from 0 to 1."""
+    """The position of a value on the horizontal axis, from 0 to 1."""
     low, high, at = axis.get_xaxis().get_transform().transform(np.array([*axis.get_xlim(), x]))
     return float(np.clip((at - low) / (high - low), 0, 1))
 
 
 def flag_panels(axes: Sequence[Axes], flags: Sequence[Sequence[Flag]], width: float, height: float) -> float:
-    """Draws the flags of panels that stand below each other. Returns the inches by which all together are larger for
-    their titles and flags.
+    """Draws the flags of panels in one column. Returns by how many inches titles and flags make the column higher.
 
     Args:
-        width: of each axis, in inches.
-        height: of each axis without flags, in inches.
+        width: the width of each axis in inches.
+        height: the height of each axis without flags, in inches.
     """
     placed = [place_flags(axis, own, width) for axis, own in zip(axes, flags, strict=True)]
     rooms = [ROW * (0.4 + max((each.row + 1 for each in own), default=0)) for own in placed]
@@ -105,7 +104,7 @@ def flag_panels(axes: Sequence[Axes], flags: Sequence[Sequence[Flag]], width: fl
 
 
 def _draw_flags(axis: Axes, placed: Sequence[Placed], room: float, height: float) -> None:
-    """Makes the vertical axis longer by the room for flags, and draws them there."""
+    """Extends the vertical axis by the room for flags, and draws them there."""
     low, high = axis.get_ylim()
     inch = (high - low) / height
     axis.set_yticks([tick for tick in axis.get_yticks() if low <= tick <= high])
@@ -127,15 +126,15 @@ def _draw_flags(axis: Axes, placed: Sequence[Placed], room: float, height: float
             va="bottom",
             color=ink(each.flag.colour),
             fontsize=SMALL,
-            bbox=PAPER,
+            bbox=TEXT_BACKGROUND,
         )
 
 
 def name_ends(axis: Axes, ends: Sequence[Flag], height: float) -> None:
-    """Names to the right of lines that end at the same place, each at its line's height or as near as others allow.
+    """Writes names at the right ends of lines, each at its line's height or as close as the other names allow.
 
     Args:
-        height: of the axis, in inches.
+        height: the axis' height in inches.
     """
     low, high = axis.get_ylim()
     step, places = ROW * (high - low) / height, list[float]()

@@ -1,4 +1,4 @@
-"""Accuracy and loss by step of the optimizer; and training accuracy while the labels are shuffled."""
+"""Figures of accuracy and loss by optimizer step, and of training accuracy while labels are shuffled."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ from egalitarian.lab.report.figures.curves import FEW, HEIGHT, INSIDE, flag_text
 from egalitarian.lab.report.figures.labels import Flag, flag_panels
 from egalitarian.lab.report.figures.style import FOOT, QUIET, SMALL, WIDTH, literal, looks_of, styled, wrapped
 
-ALONE: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.5}
-"""The line of a single run."""
+SINGLE_RUN: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.5}
+"""The style of the line of a single run."""
 LEARNING = (
-    "A name stands above the median step by which the seeds of its method pass, and the number is that step. "
-    "A seed stops soon after it passes and keeps its last accuracy from then on. A line of accuracy ends when half of the "
-    "seeds have stopped, one of loss at the median step. Where some seeds of a method do not pass, it has no band. After "
-    "its end a thin line is one full-length run, where there is one: the running median of nine readings, "
-    "so that single readings may be far from it. The baseline with the other methods' weight decay is ours."
+    "The number after a name is the median step at which seeds of the method pass the threshold. The pole below the name "
+    "leads to it. A seed stops soon after it passes; from then on its last accuracy counts. A line of accuracy ends "
+    "when half of the seeds have stopped, a line of loss at the median step. If some seeds of a method do not pass, it "
+    "has no band. A thin line after the end is one full-length run, if there is one. It is a running median of nine "
+    "readings, so single readings may be far from it. The baseline with the weight decay of the other methods is not in "
+    "the paper."
 )
 SHUFFLES = (
     "Training accuracy by epoch, on the labels of that epoch. Lines are medians over seeds, bands the middle half of the "
-    "seeds. All labels are shuffled before the epochs with a dotted line. Each column is one optimizer, with and without "
-    "EGD."
+    "seeds. Before each epoch with a dotted line all labels are shuffled. Each column is one optimizer, with and "
+    "without EGD."
 )
 
 
 @styled
 def draw_learning(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """For each experiment accuracy, and below it test loss, against steps."""
+    """Draws two panels per experiment: accuracy by step, and test loss below it."""
     methods = choose(gathered, experiments, methods)
     looks = looks_of(experiments, methods)
     figure = Figure(figsize=(WIDTH, (FOOT + 2.2 * HEIGHT) * len(experiments)), layout="constrained")
@@ -74,12 +75,12 @@ def _key(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequenc
     if len(methods) <= FEW:
         key.append(training_key())
     if any(run.full for each in experiments for method in methods for run in gathered.of(each.name, method)):
-        key.append(Line2D([], [], color=QUIET, label="test, a full-length run alone", **ALONE))
+        key.append(Line2D([], [], color=QUIET, label="test, a full-length run alone", **SINGLE_RUN))
     return key
 
 
 def _accuracy_panel(axis: Axes, gathered: Gathered, experiment: Experiment, looks: Mapping[str, Look]) -> list[Flag]:
-    """Medians, bands, and a mark where a method passes; returns the flags of the marks."""
+    """Draws medians, bands, and a mark where a method passes. Returns a flag for each mark."""
     accuracy_axis(axis, "accuracy", lowest(experiment))
     steps, flags = experiment.steps_per_epoch or 1, []
     for method in gathered.methods_run(experiment.name, list(looks)):
@@ -91,7 +92,7 @@ def _accuracy_panel(axis: Axes, gathered: Gathered, experiment: Experiment, look
         found = estimate(seeds, steps)
         draw_band(axis, test, look, per_epoch=steps, edges=not (found.passed and found.failed))
         epochs, values = rest_of_full_run(gathered, experiment.name, method, "test_accuracy", test)
-        axis.plot(steps * (epochs + 1), values, color=look.colour, zorder=1.5, **ALONE)
+        axis.plot(steps * (epochs + 1), values, color=look.colour, zorder=1.5, **SINGLE_RUN)
         if test.known.any():
             passes = experiment.measure.has_threshold and found.median is not None and found.median.is_exact
             x = found.median.value if passes and found.median is not None else steps * (test.epochs[test.known][-1] + 1)
@@ -113,7 +114,7 @@ def _loss_panel(axis: Axes, gathered: Gathered, experiment: Experiment, looks: M
 
 @styled
 def draw_shuffles(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One panel per experiment and optimizer."""
+    """Draws training accuracy by epoch, one panel per experiment and optimizer."""
     columns = by_optimizer(experiments, methods)
     figure = Figure(figsize=(WIDTH, 0.5 + 1.15 * len(experiments)), layout="constrained")
     axes = figure.subplots(len(experiments), len(columns), sharex=True, sharey=True, squeeze=False)
@@ -134,7 +135,7 @@ def draw_shuffles(gathered: Gathered, experiments: Sequence[Experiment], methods
 
 
 def by_optimizer(experiments: Sequence[Experiment], methods: Sequence[str]) -> list[list[str]]:
-    """The methods by their optimizer, in the order of `methods`."""
+    """The methods grouped by optimizer, in the order of `methods`."""
     known = {name: method for experiment in experiments for name, method in experiment.methods.items()}
     columns: dict[str, list[str]] = {}
     for name in methods:

@@ -1,4 +1,4 @@
-"""Singular values of the hidden layer's gradient during training: a fan for each method, and the condition number."""
+"""Figures of the singular values of the hidden layer's gradient: bands for each method, and the condition number."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from egalitarian.lab.report.figures.choice import choose
 from egalitarian.lab.report.figures.style import QUIET, SMALL, WIDTH, ink, literal, looks_of, styled, wrapped
 
 MOST = 3
-"""Fans in one row."""
+"""The largest number of fans in one row. A fan is the bands of one method's singular values."""
 FAN = ((0, 6, 0.15, "all singular values"), (1, 5, 0.22, "central 80 %"), (2, 4, 0.3, "central 50 %"))
-"""Lower and upper quantile of each band of a fan, by their indices, its opacity, and what it holds."""
-ONE: dict[str, Any] = {"color": "0.25", "linewidth": 1.0, "linestyle": "--"}
+"""For each band of a fan: the indices of its lower and upper quantile, its opacity, and its label."""
+LINE_AT_ONE: dict[str, Any] = {"color": "0.25", "linewidth": 1.0, "linestyle": "--"}
+"""The style of the line at 1."""
 CAPTION = (
-    "Singular values of the hidden layer's gradient on the first batch of an epoch, before any transform, at the weights "
-    "that the method has reached: EGD equalises what is drawn here, so that its step has the dashed line alone. Bands hold "
-    "all singular values, and the central 80 % and 50 % of them; each edge is a median over seeds. Values within rounding "
-    "noise are left out. Right: the largest over the smallest, as the median over seeds still in training, with the middle "
-    "half of them as a band."
+    "Singular values of the hidden layer's gradient on the first batch of an epoch, before any transform. EGD equalises "
+    "these gradients: after it all singular values are on the dashed line. Bands hold all singular values, and the "
+    "central 80 % and 50 % of them. Each edge is a median over seeds. Values within rounding noise are left out. Right: "
+    "the largest divided by the smallest. The line is the median over seeds still in training, the band the middle half "
+    "of them."
 )
 
 
 @styled
 def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One row per experiment: fans of a few methods that were run, and the condition numbers of these."""
+    """Draws one row per experiment: fans of a few methods that were run, and their condition numbers."""
     fans = choose(gathered, experiments, methods, MOST) or list(methods[:MOST])
     looks = looks_of(experiments, methods)
     figure = Figure(figsize=(WIDTH, 0.5 + 2.1 * len(experiments)), layout="constrained")
@@ -58,7 +59,7 @@ def draw_spectra(gathered: Gathered, experiments: Sequence[Experiment], methods:
 
 
 def _opacities() -> list[float]:
-    """Of the bands of a fan, where those that contain it are behind it."""
+    """The opacity that each band of a fan appears to have, with the wider bands behind it."""
     found, clear = [], 1.0
     for *_, alpha, _ in FAN:
         clear *= 1 - alpha
@@ -76,7 +77,7 @@ def _draw_spectrum(axis: Axes, gathered: Gathered, experiment: Experiment, metho
         axis.fill_between(epochs, quantiles[:, low], quantiles[:, high], color=look.colour, alpha=alpha, linewidth=0)
     axis.plot(epochs, quantiles[:, 3], color=look.colour)
     if method in experiment.methods and [link.kind for link in experiment.method(method).transform] == ["polar"]:
-        axis.axhline(1, **ONE)
+        axis.axhline(1, **LINE_AT_ONE)
         place = axis.get_yaxis_transform()
         axis.text(0.97, 1.3, "equalised: all 1", transform=place, ha="right", fontsize=SMALL, color="0.25")
         axis.set_ylim(top=max(5, axis.get_ylim()[1]))
@@ -89,4 +90,4 @@ def _draw_conditions(axis: Axes, gathered: Gathered, experiment: Experiment, loo
     if not shown:
         note(axis, "not run")
     axis.set_ylabel("largest over smallest")
-    axis.axhline(1, **ONE)
+    axis.axhline(1, **LINE_AT_ONE)

@@ -1,4 +1,4 @@
-"""The style of every figure: palette, one set of rc values, a look for each method; and small files with the same bytes."""
+"""The style of every figure: colours, matplotlib settings, a look for each method; and saving to small, equal files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OKABE_ITO = load_looks().palette
-"""Colour-blind-safe, by name."""
+"""A colour-blind-safe palette: colour codes by name."""
 CYCLE = load_looks().cycle
-"""For series without a colour of their own, in this order."""
+"""Colours of series without one of their own, in this order."""
 WIDTH = 6.5
 """Inches: the text width of a page."""
 FOOT = 0.45
-"""Inches: the labels below the lowest panel."""
+"""Inches: the height of the labels below the lowest panel."""
 LETTER = 0.06
-"""Inches: an average letter of the small print."""
+"""Inches: the average width of a letter in small print."""
 SMALL = 7
-"""Points: the small print."""
+"""Points: the font size of small print."""
 LUMINANCE, DARK = (0.3, 0.59, 0.11), 0.42
-"""The weights of red, green and blue in what the eye sees, and the most that letters have of it."""
+"""The weights of red, green and blue in luminance, and the largest luminance that letters may have."""
 QUIET = "0.35"
-"""The colour of what is no method: levels, and their names."""
+"""The colour of everything that is not a method, such as levels and their names."""
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same outlines everywhere
@@ -63,11 +63,11 @@ RC: dict[str, Any] = {
     "svg.fonttype": "path",
 }
 PNG_COLOURS = 256
-"""Figures have few colours, and shades of them at the edges of lines."""
+"""Enough for figures: they have few colours, and shades of them at the edges of lines."""
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """`draw` under matplotlib's defaults and `RC`. The caller's rc values have no effect, and do not change."""
+    """Makes `draw` run with matplotlib's defaults and `RC`. The caller's rc values have no effect, and do not change."""
 
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,10 +80,10 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 
 def looks_of(experiments: Sequence[Experiment], methods: Sequence[str]) -> dict[str, Look]:
-    """How the methods of a figure look. The colour is the family's, the line style tells methods of one colour apart.
+    """How the methods of a figure look. The colour shows the family; methods of one colour have different line styles.
 
-    A method without a look of its own, or with that of an earlier one, gets the next that is free in its family. Where a
-    family has more methods than that, they differ by their markers.
+    A method without a look of its own gets the next free look of its family. So does one whose look an earlier method
+    has. If a family runs out of looks, methods may differ by their markers only.
     """
     known, found = load_looks().methods, dict[str, Look]()
     for name in methods:
@@ -103,7 +103,7 @@ def family_of(experiments: Sequence[Experiment], method: str) -> str:
 
 
 def ink(colour: str) -> str:
-    """The colour for letters: a light one is darker in them, so that they can be read."""
+    """The colour for letters: light colours are made darker, so that the letters can be read."""
     red, green, blue = to_rgb(colour)
     light = float(np.dot((red, green, blue), LUMINANCE))
     share = min(1.0, DARK / max(light, 1e-6))
@@ -126,18 +126,18 @@ def _next_look(index: int, colours: Sequence[str], found: Mapping[str, Look]) ->
 
 
 def literal(title: str) -> str:
-    """A title in which no character begins a formula."""
+    """A title with dollar signs escaped, so that matplotlib reads no formula in it."""
     return title.replace("$", r"\$")
 
 
 def wrapped(text: str, inches: float) -> str:
-    """Text of small print in as many lines as its width needs."""
+    """Small print, broken into lines of at most this width."""
     return textwrap.fill(literal(text), max(8, int(inches / LETTER)))
 
 
 @styled
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Writes path.png and path.svg without dates, so that the same figure gives the same bytes. `path` has no suffix.
+    """Writes `path`.png and `path`.svg, without dates, so that the same figure gives the same bytes.
 
     Raises:
         ValueError: `path` has a suffix that would be doubled.
@@ -166,7 +166,7 @@ def slim(path: Path) -> None:
 
 
 def slim_svg(text: str) -> str:
-    """Coordinates to a hundredth of a point, short ids and no unused ones, no comments, indentation, repeated styles."""
+    """The SVG with fewer bytes: rounded coordinates, short ids, no unused ids, comments, indentation or repeated styles."""
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' d="([^"]*)"', lambda found: f' d="{_rounded(" ".join(found[1].split()))}"', text)
     text = re.sub(r' [xy]="[^"]*"|translate\([^)]*\)', lambda found: _rounded(found[0]), text)
@@ -189,7 +189,7 @@ def _rounded(numbers: str) -> str:
 
 
 def _without_bare_groups(text: str) -> str:
-    """Without groups that have no attribute: they have no effect."""
+    """The SVG without groups that have no attribute, since these have no effect."""
     lines, bare = [], []
     for line in text.split("\n"):
         if line == "<g/>":

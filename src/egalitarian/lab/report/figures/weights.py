@@ -1,4 +1,4 @@
-"""Figures of the weights: how far they go, and their path in the plane of its two main directions."""
+"""Figures of the weights: how far they move, and their paths in the plane of the two main directions."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from egalitarian.lab.report.figures.labels import Flag, flag_panels
 from egalitarian.lab.report.figures.style import FOOT, QUIET, SMALL, WIDTH, ink, literal, looks_of, styled, wrapped
 
 MEASURES = {"distance": "distance from the start", "weight_norm": "norm of the weights"}
-"""Columns of the curves, with the labels of their axes."""
+"""What the two columns show, with the labels of their axes."""
 HEIGHT, INSIDE = 1.3, 2.6
 """Inches: a panel of distances without its flags and title, and the width of its axis."""
 MOST = 6
-"""Paths, or lines with their names, in one panel."""
+"""The largest number of methods in one panel."""
 TRAJECTORIES = (
-    "How far all weights have moved from the start, in the first two directions of one PCA (principal component analysis) "
-    "of all paths in a panel, for one seed. Each axis gives its share of the variance; the rest is not to be seen. Start "
-    "and data are the same for every method. There are about ten points per decade of epochs; the star is the one nearest "
-    f"to passing the threshold. The PCA uses a count sketch of the weights with {SKETCH} buckets, which keeps inner "
-    "products to about 3 %."
+    "Paths of all weights of one seed, from the start of training. The axes are the first two directions of one PCA "
+    "(principal component analysis) of all paths in a panel, with their shares of the variance. The rest of the variance "
+    "is not visible. Start and data are the same for every method. There are about ten points per decade of epochs; the "
+    f"star is the point closest to passing the threshold. The PCA uses a count sketch of the weights with {SKETCH} "
+    "buckets, which keeps inner products to about 3 %."
 )
 DISTANCES = (
     "Euclidean norms over all parameters. Lines are medians over the seeds still in training, bands the middle half of "
-    "them. A line ends at the median epoch of passing, which is the number behind its name, or when half of the seeds have "
-    "stopped. Epochs count from 0, as in the tables."
+    "them. A line ends at the median epoch at which seeds pass, which is the number after its name. Without such an "
+    "epoch it ends when half of the seeds have stopped. Epochs count from 0, as in the tables."
 )
 
 
 @styled
 def draw_trajectories(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One panel per experiment."""
+    """Draws the paths of the weights, one panel per experiment."""
     methods = choose(gathered, experiments, methods, MOST)
     looks = looks_of(experiments, methods)
     figure = Figure(figsize=(WIDTH, 2.9 if len(experiments) > 1 else 3.4), layout="constrained")
@@ -82,7 +82,7 @@ def _trajectories_panel(
 
 
 def _name_path(axis: Axes, points: Array, title: str, colour: str, *, beside: bool) -> None:
-    """Where a path is farthest from its start: beside it where panels are wide, else above or below."""
+    """Writes a name at the point of a path farthest from its start: at its side in wide panels, else above or below."""
     far = points[np.linalg.norm(points - points[0], axis=1).argmax()]
     right, up = far >= points[0]
     offset: tuple[float, float] = (0, 7 if up else -7)
@@ -96,7 +96,7 @@ def _name_path(axis: Axes, points: Array, title: str, colour: str, *, beside: bo
 
 @styled
 def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
-    """One row per experiment, one column per measure."""
+    """Draws how far the weights move, and their norm, one row per experiment."""
     methods = choose(gathered, experiments, methods, MOST)
     looks = looks_of(experiments, methods)
     figure = Figure(figsize=(WIDTH, FOOT + HEIGHT * len(experiments)), layout="constrained")
@@ -120,7 +120,7 @@ def draw_distances(gathered: Gathered, experiments: Sequence[Experiment], method
 def _distances_panel(
     axis: Axes, gathered: Gathered, experiment: Experiment, measure: str, looks: Mapping[str, Look]
 ) -> list[Flag]:
-    """Medians and bands up to the median epoch of passing; returns their flags."""
+    """Draws medians and bands up to the median epoch at which seeds pass. Returns a flag for each line."""
     flags = []
     for method in gathered.methods_run(experiment.name, list(looks)):
         found, look = band(gathered, experiment.name, method, measure), looks[method]

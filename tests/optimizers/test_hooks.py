@@ -1,4 +1,4 @@
-"""Updates that bypass EGD: no closure is taken for granted, and weights that change without a step are noticed."""
+"""The hooks on a step: a closure is found and used, and updates that bypass EGD are noticed."""
 
 from __future__ import annotations
 
@@ -192,3 +192,36 @@ def test_a_removed_attachment_watches_nothing() -> None:
     assert model[0].weight._post_accumulate_grad_hooks
     train(model, optimizer, 1)
     assert not model[0].weight._post_accumulate_grad_hooks
+
+
+def test_an_optimizer_that_nobody_holds_any_more_is_not_missed() -> None:
+    """As in a notebook, where a cell that makes and attaches it is run again."""
+    model = network()
+    for _ in range(2):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        egd = eg.attach(optimizer, model)
+    train(model, optimizer, 15)
+    assert egd.state_dict()["step"] == 15
+    assert not model[0].weight._post_accumulate_grad_hooks
+
+
+@pytest.mark.parametrize("with_closure", [True, False])
+def test_values_that_there_are_none_of_are_not_compared(with_closure: bool) -> None:
+    """On the meta device, where one computes shapes alone, with gradients that accumulate."""
+    model = network().to("meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    egd = eg.attach(optimizer, model)
+
+    def closure() -> Tensor:
+        for _ in range(2):
+            loss = model(torch.zeros(4, 6, device="meta")).sum()
+            loss.backward()
+        return loss
+
+    for _ in range(2):
+        if with_closure:
+            optimizer.step(closure)
+        else:
+            closure()
+            optimizer.step()
+    assert egd.state_dict()["step"] == 2

@@ -1,9 +1,14 @@
-"""Updates that bypass EGD: closures that an optimizer does not use, and weights that change without a step."""
+"""EGD's hooks on a step, with closures. Warns of updates that bypass them.
+
+A hook alone would run before a closure has computed the gradients, so the closure is wrapped.
+"""
 
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from egalitarian.optimizers.engine import STEPS_BEFORE_WARNING
+from egalitarian.optimizers.host import Caller, caller_of_step, stepping
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry
 
@@ -21,8 +27,56 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 _WAY_OUT = "compute the gradients before the step, and call step() without a closure"
 
 
+class StepHooks:
+    """Runs EGD at every step of an optimizer.
+
+    Args:
+        optimizer: the attachment's.
+        entries: those of the parameters in its param groups. The first matrix shows whether weights change.
+        begin: called once, before the first step.
+        transform: transforms the gradients, given the caller of the step.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, entries: Iterable[Entry], begin: Callable[[], None], transform: Callable[[Caller], None]
+    ) -> None:
+        sample = next((entry.parameter for entry in entries if entry.taken), None)
+        self._closures = Closures(type(optimizer).__name__, sample)
+        self._begin, self._transform, self._begun = begin, transform, False
+        self.stepping = stepping(optimizer)
+        """The optimizer that makes the update, on which the hooks are."""
+        self._handles = [
+            self.stepping.register_step_pre_hook(self._before_step),
+            self.stepping.register_step_post_hook(self._after_step),
+        ]
+
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        caller = caller_of_step(optimizer)
+        if caller.nested:
+            return None
+        if not self._begun and caller.name != "checkpoint":
+            self._begun = True
+            self._begin()
+        transform = partial(self._transform, caller)
+        wrapped = self._closures.wrapped(args, kwargs, transform)
+        if wrapped is None:
+            transform()
+        return wrapped
+
+    @torch._disable_dynamo  # type: ignore[attr-defined]
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        closures = [value for value in (*args, *kwargs.values()) if isinstance(value, ClosureThenEGD)]
+        if closures and not caller_of_step(optimizer).nested:
+            self._closures.judge(closures[0])
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
 class ClosureThenEGD:
-    """A closure followed by EGD: the gradients exist only after it has run."""
+    """A closure followed by EGD, since the gradients exist only after the closure has run."""
 
     def __init__(self, closure: Callable[..., Any], transform: Callable[[], None], sample: Tensor | None) -> None:
         self._closure, self._transform, self.sample = closure, transform, sample
@@ -40,7 +94,7 @@ class ClosureThenEGD:
 
 
 class Closures:
-    """Wraps the closures of an optimizer's steps. Warns once of an optimizer that updates without what they compute."""
+    """Wraps the closure of each step. Warns once if the optimizer ignores its closure, or updates before calling it."""
 
     def __init__(self, host: str, sample: Tensor | None) -> None:
         self._host, self._sample, self._ignored = host, sample, False
@@ -55,26 +109,27 @@ class Closures:
         return None
 
     def judge(self, closure: ClosureThenEGD) -> None:
-        """After the step of a closure. A sample that did not change, as at a learning rate of 0, proves nothing."""
+        """Warns, after a step, if it did not use its closure. Unchanged weights, as with lr 0, prove nothing."""
         if not closure.ran and not self._ignored:
             self._ignored = True
             warn_user(f"{self._host} did not call its closure, so EGD did nothing at this step; {_WAY_OUT}")
-        sample, before, between = closure.sample, closure.before, closure.between
-        if sample is None or before is None or between is None or capturing() or torch.equal(before, _copied(sample)):
+        before, between, after = closure.before, closure.between, _copied(closure.sample)
+        if before is None or between is None or after is None or torch.equal(before, after):
             return
         self._sample = None
-        if torch.equal(between, _copied(sample)):
+        if torch.equal(between, after):
             warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
 
 
 class UnseenUpdates:
     """Warns of weights that change from one backward pass to the next although no step has passed EGD.
 
-    It looks at one matrix, up to the first step with gradients.
+    It looks at one matrix. It stops at the first step that EGD sees, or once the optimizer is no longer in use.
     """
 
-    def __init__(self, host: str, entries: Iterable[Entry]) -> None:
-        self._host, self._changes = host, 0
+    def __init__(self, optimizer: Optimizer, entries: Iterable[Entry]) -> None:
+        self._host, self._changes = type(optimizer).__name__, 0
+        self._optimizer = weakref.ref(optimizer)
         self._last: Tensor | None = None
         found = (entry for entry in entries if entry.taken and entry.parameter.requires_grad and entry.parameter.is_leaf)
         entry = next(found, None)
@@ -83,23 +138,17 @@ class UnseenUpdates:
         if entry is not None:
             self._handle = entry.parameter.register_post_accumulate_grad_hook(self._look)  # type: ignore[no-untyped-call]
 
-    @property
-    def watching(self) -> bool:
-        return self._handle is not None
-
     @torch._disable_dynamo  # type: ignore[attr-defined]
     def _look(self, parameter: Tensor) -> None:
-        if capturing():
-            return
         last, now = self._last, _copied(parameter)
         self._last = now
-        if last is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move, no cast
+        if last is not None and now is not None and (last.device, last.dtype) == (now.device, now.dtype):  # no move or cast
             self._changes += not torch.equal(last, now)
         if self._changes < STEPS_BEFORE_WARNING:
             return
-        gc.collect()  # an optimizer that nobody holds any more ends the watch
-        if self.watching:
-            self.remove()
+        gc.collect()  # an optimizer and its attachment hold each other
+        self.remove()
+        if self._optimizer() is not None:
             warn_user(
                 f"{self._name!r} has changed {self._changes} times without a step of {self._host} that EGD could see, so "
                 f"this attachment has done nothing so far; if it is no longer used, call its remove(); else call "
@@ -113,10 +162,12 @@ class UnseenUpdates:
 
 
 def capturing() -> bool:
-    """Whether the user captures a CUDA graph, in which values cannot be compared."""
+    """Whether the user is capturing a CUDA graph. Values cannot be compared then."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def _copied(parameter: Tensor | None) -> Any:
-    """Some of its entries: an update changes nearly all."""
-    return None if parameter is None else parameter.detach().reshape(-1)[:1024].clone()
+def _copied(parameter: Tensor | None) -> Tensor | None:
+    """A copy of its first entries, of which an update changes nearly all. None where values cannot be compared."""
+    if parameter is None or parameter.is_meta or capturing():
+        return None
+    return parameter.detach().reshape(-1)[:1024].clone()

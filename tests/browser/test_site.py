@@ -147,6 +147,7 @@ def test_a_broken_link_fails_the_build(tmp_path: Path, broken: str) -> None:
 # in a browser
 
 
+WHY = "docs/why.html"
 HUGE = ("results/index.html",)
 """Too long for a screenshot."""
 LOOKS = {"light": "default", "dark": "slate"}
@@ -154,6 +155,8 @@ LOOKS = {"light": "default", "dark": "slate"}
 
 def check(shown: Any, name: str) -> None:
     """In whatever size and scheme the page is at the moment."""
+    if name == WHY:
+        shown.page.wait_for_selector(".eq")
     assert not shown.scrolls_sideways(), name
     assert shown.violations() == []
 
@@ -226,7 +229,6 @@ def test_code_has_a_copy_button(opened: Open, site: str) -> None:
 
 RECORDING = json.loads((ROOT / "docs" / "equalising.json").read_text(encoding="utf-8"))
 FRAMES = RECORDING["frames"]
-WHY = "docs/why.html"
 
 
 def state(page: Any) -> str:

@@ -75,8 +75,9 @@ peers: $(STAMP)  ## unpack other packages into scratch/peers, for `egalitarian b
 noise: $(STAMP)  ## measure the rounding noise of gradients, by precision
 	$(VENV)/bin/python benchmarks/noise.py
 
-figure: $(STAMP) ## draw the README's two pictures; trains nothing
+figure: $(STAMP) ## draw the README's picture and animation; trains nothing
 	$(VENV)/bin/python docs/make_pictures.py
+	$(VENV)/bin/python docs/make_animation.py --draw
 
 paper: $(STAMP)  ## train everything, 8 seeds, into runs/ and results/evidence; days on a CPU, so set DEVICE=cuda
 	$(VENV)/bin/egalitarian run --all --final --device $(DEVICE)

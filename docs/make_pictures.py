@@ -1,12 +1,9 @@
-"""Draws the README's two pictures, docs/grokking.png and docs/polar.png (`make figure`). Nothing is trained.
+"""Draws the README's first picture, docs/grokking.png (`make figure`). Nothing is trained.
 
-grokking.png reads results/provisional/: the test accuracies of `egalitarian run grokking --seeds 0-7`, epoch by epoch. A
+It reads results/provisional/: the test accuracies of `egalitarian run grokking --seeds 0-7`, epoch by epoch. A
 line is the median over the seeds, a band reaches from the smallest to the largest. A seed's curve ends five epochs after it
 has passed 95 %. From then on it counts at its last value, until the slowest seed ends. A label's number is the median of
 `crossed` in summary.csv. Epochs count from 0, there and on the axis, which is linear up to 1 and then logarithmic.
-
-polar.png shows singular values that are computed here: those of the hidden layer's gradient on the first batch of seed 0,
-before the first step, and those of its polar factor.
 """
 
 from __future__ import annotations
@@ -17,16 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from numpy.typing import NDArray
 
-from egalitarian import polar, spectrum
-from egalitarian.lab.config import catalog
 from egalitarian.lab.report.figures import OKABE_ITO, styled
-from egalitarian.lab.training import Ensemble
 
 FOLDER = Path(__file__).parent
 STORED = FOLDER.parent / "results" / "provisional"
@@ -40,8 +32,6 @@ TITLE, SIZE, SMALL = 12, 10, 8.5
 PAD = 0.1  # inches of white around everything
 TOP = 1.45
 """Of the accuracies' axis: the labels are above 1."""
-EVERY = 8
-"""Every so many singular values are a bar: of 193 these are 25, with the largest and the smallest among them."""
 KEY = (
     "solid: the best settings known",
     "dashed: the paper's settings",
@@ -148,57 +138,10 @@ def _lay_out(axis: Axes) -> None:
     axis.annotate("\n".join(KEY), (210, 0.6), color=QUIET, size=SMALL, va="center", linespacing=1.5)
 
 
-def singular_values() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of the hidden layer's gradient on the first batch of seed 0, before the first step, and of its polar factor."""
-    network = Ensemble(catalog.load(EXPERIMENT), [0], torch.device("cpu"))
-    network.backward(network.epoch(0)[0])
-    gradient = network.parameters["hidden.weight"].grad
-    assert gradient is not None
-    before, after = spectrum(gradient[0]).values, spectrum(polar(gradient[0])).values
-    return before.numpy(), after.numpy()
-
-
-@styled
-def draw_polar() -> Figure:
-    """Singular values before and after EGD.
-
-    The last of 194 is left out: it is zero and stays zero, since both halves of an input sum up to one.
-    """
-    before, after = (values[:-1] for values in singular_values())
-    figure = Figure(figsize=(8, 2.7), layout=ConstrainedLayoutEngine(w_pad=PAD, h_pad=PAD))
-    left, middle, right = figure.subplots(1, 3, width_ratios=(3, 1.1, 3))
-    _bars(left, before, COLOURS["SGD"], "gradient: G = U S Vᵀ", "directions, strongest first")
-    _bars(right, after, COLOURS["EGD"], "after EGD: U Vᵀ", "the same directions")
-    says = f"the strongest direction\nis {before[0] / before[-1]:.0f} times the weakest"
-    left.text(1, 0.96, says, transform=left.transAxes, size=SIZE, ha="right", va="top", linespacing=1.4)
-    source = f"addition mod 97, first batch,\nevery {EVERY}th of {len(before)} directions"
-    left.text(1, 0.68, source, transform=left.transAxes, size=SMALL, color=QUIET, ha="right", va="top", linespacing=1.4)
-    middle.set(xlim=(0, 1), ylim=(0, 1))
-    middle.set_axis_off()
-    arrow = {"arrowstyle": "-|>", "color": "black", "lw": 1.8, "mutation_scale": 16}
-    middle.annotate("", (1, 0.5), (0, 0.5), arrowprops=arrow)
-    middle.text(0.5, 0.55, "EGD", ha="center", va="bottom", size=TITLE)
-    middle.text(0.5, 0.42, "all directions\nequally strong", ha="center", va="top", size=SMALL, linespacing=1.4)
-    return figure
-
-
-def _bars(axis: Axes, values: NDArray[np.float64], colour: str, title: str, below: str) -> None:
-    axis.bar(range(0, len(values), EVERY), values[::EVERY], width=0.8 * EVERY, color=colour)
-    axis.set_title(title, size=TITLE)
-    axis.set(ylim=(0, 1.04 * values[0]), xlim=(-EVERY, len(values) + EVERY - 1), xticks=[])
-    axis.set_yticks([0, values[0]], ["0", f"{values[0]:.2g}"], size=SMALL)
-    axis.grid(visible=False)
-    axis.set_ylabel("singular value", size=SMALL)
-    axis.set_xlabel(below, size=SMALL)
-
-
-@styled
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the two pictures")
-    out = parser.parse_args().out
-    for name, draw in (("grokking", draw_grokking), ("polar", draw_polar)):
-        draw().savefig(out / f"{name}.png", dpi=200, metadata={"Software": None})
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the picture")
+    draw_grokking().savefig(parser.parse_args().out / "grokking.png", dpi=200, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from documents import ROOT, execute, namespace, program
+from PIL import Image
 
 DOCS = ROOT / "docs"
 
@@ -43,7 +45,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 def test_what_a_page_links_comes_along() -> None:
     found = SITE.reached(SITE.navigation())
-    assert {DOCS / "polar.png", ANIMATION.PICTURE, ANIMATION.RECORDING, ROOT / "CITATION.cff"} <= found
+    assert {ANIMATION.GIF, ANIMATION.PICTURE, ANIMATION.RECORDING, ROOT / "CITATION.cff"} <= found
     assert ROOT / "benchmarks" / "results" / "noise_amd-epyc_2026-11-15.md" in found
 
 
@@ -124,6 +126,23 @@ def test_the_recording_shows_what_the_page_says() -> None:
 
     assert passed("egd", 0) < passed("egd", 1) < passed("plain", 0) < passed("plain", 1)
     assert passed("plain", 1) - passed("plain", 0) > 5 * (passed("egd", 1) - passed("egd", 0))
+
+
+def test_the_gif_shows_the_recording() -> None:
+    """Small enough for the README; it plays twice and then rests on the last epoch."""
+    with Image.open(ANIMATION.GIF) as stored:
+        assert stored.n_frames == len(RECORDING["frames"]) + 6
+        assert stored.info["loop"] == 1
+        stored.seek(stored.n_frames - 1)
+        last = np.asarray(stored.convert("RGB"), dtype=int)
+    assert ANIMATION.GIF.stat().st_size < 2_000_000
+    again = np.asarray(ANIMATION.frame(RECORDING, len(RECORDING["frames"]) - 1, 1.0), dtype=int)
+    assert np.abs(last - again).mean() < 3, "docs/make_animation.py --draw draws it"
+
+
+def test_the_readme_says_how_much_stronger_the_strongest_direction_is() -> None:
+    before = RECORDING["frames"][0]["before"]
+    assert f"is {before[0] / before[-1]:.0f} times the weakest" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_script_still_records_that() -> None:

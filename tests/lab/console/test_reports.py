@@ -32,8 +32,12 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
     code, out, _ = command("check", "addition-97")
     assert code == 0
     assert "not run" in out
-    assert command("report", "--out", "somewhere")[0] == 0
-    assert (tmp_path / "somewhere" / "index.html").exists()
+    code, out, _ = command("report", "--out", "somewhere")
+    assert (code, (tmp_path / "somewhere" / "index.html").exists()) == (0, False)
+    assert "Read somewhere/README.md. --html writes everything into one web page." in out
+    code, out, _ = command("report", "--out", "somewhere", "--html")
+    assert (code, (tmp_path / "somewhere" / "index.html").exists()) == (0, True)
+    assert "Open somewhere/index.html in a browser" in out
 
 
 def test_damaged_evidence_is_skipped_and_said(command, tmp_path: Path) -> None:

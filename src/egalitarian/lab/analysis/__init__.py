@@ -29,7 +29,7 @@ from egalitarian.lab.analysis.curves import (
 )
 from egalitarian.lab.analysis.gains import AverageGain, average_gain
 from egalitarian.lab.analysis.gathered import Gathered, gather
-from egalitarian.lab.analysis.judging import ERRATA, VerdictKind, VerdictRecord, load_record
+from egalitarian.lab.analysis.judging import ERRATA, Cell, Quantity, VerdictKind, VerdictRecord, anchor, load_record
 from egalitarian.lab.analysis.reading import Platform, Reading, RunSummary
 from egalitarian.lab.analysis.rows import (
     AccuracyRow,
@@ -40,10 +40,13 @@ from egalitarian.lab.analysis.rows import (
     seed_counts,
     summarize_method,
 )
+from egalitarian.lab.analysis.speeds import TaskSpeed, task_speeds, wins
 from egalitarian.lab.analysis.statistics import (
     Accuracy,
+    Cost,
     Estimate,
     Spent,
+    cost_of,
     epochs_to_threshold,
     estimate,
     median_and_range,
@@ -64,7 +67,9 @@ __all__ = [
     "Array",
     "AverageGain",
     "Band",
+    "Cell",
     "Checked",
+    "Cost",
     "Count",
     "Estimate",
     "FreshCost",
@@ -73,19 +78,23 @@ __all__ = [
     "MethodRow",
     "MethodSummary",
     "Platform",
+    "Quantity",
     "Reading",
     "RunSummary",
     "Side",
     "Spent",
+    "TaskSpeed",
     "Value",
     "Verdict",
     "VerdictKind",
     "VerdictRecord",
     "accuracy_rows",
+    "anchor",
     "average_gain",
     "band",
     "check",
     "common_seed",
+    "cost_of",
     "early_rows",
     "epochs_to_threshold",
     "estimate",
@@ -112,5 +121,7 @@ __all__ = [
     "summarize_method",
     "survival",
     "tally",
+    "task_speeds",
     "times",
+    "wins",
 ]

@@ -43,8 +43,8 @@ class TaskSpeed(NamedTuple):
 
     @property
     def gain(self) -> Count | None:
-        """The baseline's median over that of the fastest method with EGD; a bound if the baseline's is one."""
-        if self.baseline is None or self.equalised is None:
+        """The baseline's median over that of the fastest method with EGD; None if one of them does not pass."""
+        if self.baseline not in self.passed or self.equalised is None:
             return None
         return ratio(self.medians[self.baseline], self.medians[self.equalised])
 

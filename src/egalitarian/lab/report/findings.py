@@ -81,7 +81,7 @@ def _on_gain(contents: Contents, gathered: Gathered, speeds: Sequence[TaskSpeed]
     if len(ratios) == 1:
         (speed,) = [speed for speed in speeds if speed.gain is not None]
         ((task, gain_here),) = ratios.items()
-        return Finding(title, f"On {task}, {_against(speed)}: {times(gain_here)} fewer epochs, as a ratio of medians.")
+        return Finding(title, f"On {task}, {_against(speed)}: a gain of {times(gain_here)}, as a ratio of medians.")
     low, high = min(ratios.values(), key=_value), max(ratios.values(), key=_value)
     text = (
         f"On {len(ratios)} tasks, the baseline needs between {times(low)} and {times(high)} the epochs of EGD's best form."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
@@ -17,6 +18,8 @@ MOST = 16
 """Tasks that one picture can show."""
 ROW = 0.27
 """Inches: a task's row."""
+LETTERS = 48
+"""Of a task's name, at most."""
 TASKS = (
     "Every dot is the median of one method's seeds on a task: the epoch at which test accuracy passes the threshold. "
     "The colour is the method's family. The line goes from the baseline, the task's first method without EGD, to the "
@@ -81,7 +84,7 @@ def draw_tasks(speeds: Sequence[TaskSpeed]) -> Figure:
     axis.set_xscale("symlog", linthresh=1, linscale=LINEAR)
     values = [point.value for row in rows for point in row.points]
     axis.set_xlim(min(values, default=1) / 1.5, 2.5 * max(values, default=1))
-    name_rows(axis, [(row.title, "#000000", False) for row in rows])
+    name_rows(axis, [(shorten(row.title, LETTERS, placeholder="…"), "#000000", False) for row in rows])
     plain_numbers(axis)
     axis.set_xlabel("median epochs to the threshold (logarithmic)")
     if not rows:

@@ -42,5 +42,7 @@ def test_a_clean_environment(tmp_path: Path) -> None:
             (site / name).symlink_to(source)  # torch and what it needs, not numpy
     where = call(binaries / "python", "-W", "ignore", "-c", "import egalitarian; print(egalitarian.__file__)")
     assert str(tmp_path) in where
+    errata = site / "egalitarian" / "lab" / "report" / "errata.md"
+    assert errata.read_bytes() == (ROOT / "docs" / "errata.md").read_bytes(), "on the HTML page of a report"
     assert call(binaries / "egalitarian", "--version").strip() == f"egalitarian {eg.__version__}"
     assert "pip install 'egalitarian[lab]'" in call(binaries / "egalitarian")

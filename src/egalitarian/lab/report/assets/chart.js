@@ -186,7 +186,7 @@ class PanelView {
       const at = this.y.pixel(level);
       if (at < area.top || at > area.bottom) continue;
       this.svg.append(make("svg:line", { x1: area.left, x2: area.right, y1: at, y2: at, class: "level" }));
-      if (this.narrow) this.text(area.right - 4, at - 4, name, "end", "tick");
+      if (this.narrow) this.text(area.left + 4, at < area.top + 14 ? at + 12 : at - 4, name, "start", "tick");
       else this.text(area.right + 6, at + 4, name, "start", "tick");
     }
     for (const rule of panel.rules) {

@@ -3,6 +3,9 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const live = document.getElementById("live");
 const say = (words) => { live.textContent = words; };
 
+const DASHES = { "--": "dashed", "-.": "dotted" };
+const swatch = (look) => make("span", { class: `swatch ${DASHES[look.line] || ""}`, style: `--c:${look.colour};--d:${look.dark}` });
+
 class ChartView {
   constructor(figure, spec) {
     Object.assign(this, { figure, spec, zooms: new Map(), sharedX: null });
@@ -43,8 +46,7 @@ class ChartView {
     input.checked = checked();
     input.addEventListener("change", () => { act(input.checked); this.draw(); });
     this.toggles.push(() => { input.checked = checked(); });
-    const swatch = look ? [make("span", { class: `swatch ${{ "-": "", "--": "dashed", "-.": "dotted" }[look.line] || ""}`, style: `--c:${look.colour};--d:${look.dark}` })] : [];
-    return make("label", {}, input, ...swatch, label);
+    return make("label", {}, input, look ? swatch(look) : "", label);
   }
 
   press(words, act) {
@@ -145,7 +147,7 @@ class ChartView {
   spots(panel) {
     const items = panel.spots.filter(([method]) => this.state.methods.has(method)).map(([method, , , words]) => {
       const look = this.spec.methods[method];
-      return make("li", {}, make("span", { class: "swatch", style: `--c:${look.colour};--d:${look.dark}` }), words);
+      return make("li", {}, swatch(look), words);
     });
     return items.length ? make("ul", { class: "spots" }, ...items) : "";
   }

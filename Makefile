@@ -88,7 +88,7 @@ results: $(STAMP) ## write results/ from runs/ or, without it, results/evidence;
 	@test -d "$${EGALITARIAN_RUNS:-runs}" || { test -z "$$EGALITARIAN_RUNS" && ls results/evidence/*.xz > /dev/null 2>&1; } || \
 		{ echo "make results: no stored runs and no evidence, so results/ stays as it is; make paper trains" >&2; exit 1; }
 	$(VENV)/bin/egalitarian toy --out results/toy
-	$(VENV)/bin/egalitarian report --out results
+	$(VENV)/bin/egalitarian report --out results --html
 
 examples: $(STAMP)  ## run the examples, shortened
 	for file in examples/*.py; do $(VENV)/bin/python $$file --quick || exit 1; done

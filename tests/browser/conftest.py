@@ -23,6 +23,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+PART = 2400
+"""Pixels: the height of a screenshot."""
 SIZES = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 400, "height": 800}}
 
 
@@ -73,8 +75,12 @@ def opened(chromium: Any) -> Callable[..., Any]:
     """`with opened(address, size="narrow", scheme="dark") as shown:` fails at its end if the page erred or went out."""
 
     @contextmanager
-    def open_page(address: str, *, size: str = "wide", scheme: str = "light", offline: bool = False) -> Iterator[Opened]:
-        context = chromium.new_context(viewport=SIZES[size], color_scheme=scheme, reduced_motion="no-preference")
+    def open_page(
+        address: str, *, size: str = "wide", scheme: str = "light", offline: bool = False, scripts: bool = True
+    ) -> Iterator[Opened]:
+        context = chromium.new_context(
+            viewport=SIZES[size], color_scheme=scheme, reduced_motion="no-preference", java_script_enabled=scripts
+        )
         context.set_default_timeout(20_000)
         if offline:
             context.set_offline(True)
@@ -100,11 +106,25 @@ def _leaves(url: str, own: tuple[str, ...]) -> bool:
 
 @pytest.fixture
 def keep_screenshot(request: pytest.FixtureRequest) -> Callable[[Any, str], None]:
-    """Writes a screenshot into the folder EGALITARIAN_SCREENSHOTS, if that is set: they are to be looked at."""
+    """Writes screenshots into the folder EGALITARIAN_SCREENSHOTS, if that is set: they are to be looked at.
+
+    A page that is higher than a browser can draw at once gets several, with numbers behind their name.
+    """
 
     def keep(page: Any, name: str) -> None:
-        if folder := os.environ.get("EGALITARIAN_SCREENSHOTS"):
-            Path(folder).mkdir(parents=True, exist_ok=True)
+        if not (folder := os.environ.get("EGALITARIAN_SCREENSHOTS")):
+            return
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        height = page.evaluate("document.documentElement.scrollHeight")
+        if height <= PART:
             page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+            return
+        size = page.viewport_size
+        page.set_viewport_size({**size, "height": PART})
+        for part, top in enumerate(range(0, height, PART)):
+            page.evaluate(f"scrollTo(0, {top})")
+            page.screenshot(path=str(Path(folder) / f"{name}-{part}.png"))
+        page.evaluate("scrollTo(0, 0)")
+        page.set_viewport_size(size)
 
     return keep

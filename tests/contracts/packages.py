@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
+ERRATA = "egalitarian/lab/report/errata.md"
+"""On the HTML page of a report; in a checkout the file is in docs/."""
 GROKS = "test  9"
 """What the last line of the README's quick start has: a test accuracy from 90 % on."""
 
@@ -31,14 +33,15 @@ def main(folder: Path) -> None:
 
 
 def check_contents(wheel: Path, sdist: Path) -> None:
-    """The wheel has every file of the package and nothing else; the sdist has the package and its tests."""
+    """The wheel has every file of the package, the errata and nothing else; the sdist has the package and its tests."""
     package = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src" / "egalitarian").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert inside == package, f"wheel and package must have the same files, got {sorted(inside ^ package)}"
+    assert inside == package | {ERRATA}, f"wheel and package must have the same files, got {sorted(inside ^ package)}"
+    assert zipfile.ZipFile(wheel).read(ERRATA) == (ROOT / "docs" / "errata.md").read_bytes()
     with tarfile.open(sdist) as archive:
         source = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {f"src/{name}" for name in package} | {"README.md", "CHANGELOG.md", "LICENSE", "tests/contracts/packages.py"}

@@ -31,7 +31,8 @@ from egalitarian.lab.report import to_csv, write_report
 from egalitarian.lab.runs import Evidence, Record, Source, Store, pack
 
 GOLDEN = Path(__file__).parent / "data" / "report-digests.json"
-PICTURES = (".png", ".svg")
+PICTURES = (".png", ".svg", ".html")
+"""An HTML page holds pictures."""
 COMPARE_PICTURES = os.environ.get("EGALITARIAN_PICTURES") == "1"
 OWN = {
     "mine": 'extends = "addition-97"\ntitle = "Mine_1 & co"\n[task]\nmodulus = 31\n',
@@ -153,7 +154,7 @@ def build(everything: Source, own: Source) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, each, experiments in (("all", everything, []), ("own", own, [f"{one}.toml" for one in OWN])):
         shutil.rmtree(out := Path(name), ignore_errors=True)
-        report = write_report(each, out, experiments)
+        report = write_report(each, out, experiments, html=True)
         messages = "\n".join([*report.warnings, *report.errors, *report.remarks, *report.cost])
         found[f"{name}: told"] = digest(f"{messages}\n{report.runs} runs, {report.variants} variants")
         found |= {f"{name}: {key}": value for key, value in checked(each, experiments).items()}

@@ -158,8 +158,9 @@ def test_the_report_never_trains(file: Path) -> None:
 
 LAB_NEEDS = {
     "torch", "numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "safetensors", "jinja2", "filelock", "PIL",
+    "markdown_it",
 }  # fmt: skip
-"""What the GPU machine has, too. Pillow comes with matplotlib."""
+"""What the GPU machine has, too. Pillow comes with matplotlib, markdown-it-py with rich."""
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if LAB in file.parents], ids=label)
@@ -191,7 +192,7 @@ def test_no_small_file_has_a_single_importer() -> None:
 
 
 def test_the_house_has_few_files() -> None:
-    """It was rebuilt with 130. Tiers, CUDA graphs, autocast, evidence, trainers and Fourier measures have added some."""
-    assert len(FILES) <= 169
-    assert len(list((LAB / "report").rglob("*.py"))) <= 26
+    """It was rebuilt with 130. Tiers, CUDA graphs, evidence, trainers, the HTML page and Fourier measures came later."""
+    assert len(FILES) <= 180
+    assert len(list((LAB / "report").rglob("*.py"))) <= 31
     assert len(list((LAB / "tuning").rglob("*.py"))) <= 8

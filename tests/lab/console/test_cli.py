@@ -106,7 +106,7 @@ def test_brackets_are_letters_like_others(command, tmp_path: Path) -> None:
     assert "Stored in a[/b]." in out
     code, out, _ = command("report", "mine.toml", "--runs", "a[/b]", "--out", "c[/d]")
     assert code == 0
-    assert "Open c[/d]/index.html" in out
+    assert "Read c[/d]/README.md." in out
     code, out, _ = command("check", "mine.toml", "--runs", "a[/b]")
     assert code == 0
     assert "four [/]" in command("show", "mine.toml")[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from report_records import write_run
 
 from egalitarian.lab.bench import kernels
 from egalitarian.lab.runs import Store
+from egalitarian.lab.tuning import read_results
+
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
@@ -32,8 +36,12 @@ def test_report_and_check_of_an_empty_store(command, tmp_path: Path) -> None:
     code, out, _ = command("check", "addition-97")
     assert code == 0
     assert "not run" in out
-    assert command("report", "--out", "somewhere")[0] == 0
-    assert (tmp_path / "somewhere" / "index.html").exists()
+    code, out, _ = command("report", "--out", "somewhere")
+    assert (code, (tmp_path / "somewhere" / "index.html").exists()) == (0, False)
+    assert "Read somewhere/README.md. --html writes everything into one web page." in out
+    code, out, _ = command("report", "--out", "somewhere", "--html")
+    assert (code, (tmp_path / "somewhere" / "index.html").exists()) == (0, True)
+    assert "Open somewhere/index.html in a browser" in out
 
 
 def test_damaged_evidence_is_skipped_and_said(command, tmp_path: Path) -> None:
@@ -134,3 +142,24 @@ def test_toy_says_what_holds(command, tmp_path: Path) -> None:
     assert sum(parts) == claims > 40
     assert len((tmp_path / "figures" / "toy-claims.csv").read_text().splitlines()) > 100
     assert len(list((tmp_path / "figures").glob("*.png"))) == 4
+
+
+def test_the_page_has_the_tables_of_the_fair_comparison_from_the_reports_folder(command, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    out = tmp_path / "out"
+    out.mkdir()
+    shutil.copy(RESULTS / "tuned-addition.json", out)
+    (out / "tuned-broken.json").write_text("{")
+    code, said, _ = command("report", "addition-97", "--out", "out", "--html")
+    assert code == 1
+    assert "Left out of the table:" in said
+    page = (out / "index.html").read_text(encoding="utf-8")
+    found = read_results(out / "tuned-addition.json")
+    for title in found["titles"].values():
+        assert re.search(rf">{title}(?: \(partial\))?</h3>", page)
+    for entry in found["methods"].values():
+        assert f"<td>{' '.join(entry['title'].split())}" in page
+    assert (out / "tuned-addition.json").exists()
+    shutil.rmtree(out)
+    assert command("report", "addition-97", "--out", "out", "--html")[0] == 0
+    assert "Nothing of it is stored next to this report." in (out / "index.html").read_text(encoding="utf-8")

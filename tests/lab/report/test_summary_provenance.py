@@ -7,7 +7,7 @@ from pathlib import Path
 from report_records import as_earlier, write_run
 
 from egalitarian.lab.analysis import gather
-from egalitarian.lab.report import write_report
+from egalitarian.lab.report import markdown, write_report
 from egalitarian.lab.report.summary import provenance_table
 from egalitarian.lab.runs import Store
 
@@ -28,7 +28,7 @@ def test_the_commit_of_a_changed_checkout_is_in_the_csv_only(tmp_path: Path) -> 
     for seed, commit in enumerate(["aaaaaaaaaaaa+", "bbbbbbbbbbbb+", "cccccccccccc"]):
         write_run(store, "addition-97", "egd", seed, 20, commit=commit)
     write_report(store, out, ["addition-97"])
-    text = (out / "README.md").read_text()
+    text = markdown(provenance_table(gather(store)))
     assert "aaaaaaaaaaaa" not in text
     assert "| 0123456789abcdef | – | NVIDIA H200 | cuda | 2.13.0 | fast | 2 | 0, 1 |" in text
     assert "| 0123456789abcdef | cccccccccccc | NVIDIA H200 | cuda | 2.13.0 | fast | 1 | 2 |" in text

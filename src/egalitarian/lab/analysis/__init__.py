@@ -30,7 +30,7 @@ from egalitarian.lab.analysis.curves import (
 )
 from egalitarian.lab.analysis.gains import AverageGain, average_gain
 from egalitarian.lab.analysis.gathered import Gathered, gather
-from egalitarian.lab.analysis.judging import ERRATA, VerdictKind, VerdictRecord, load_record
+from egalitarian.lab.analysis.judging import ERRATA, Cell, Quantity, VerdictKind, VerdictRecord, anchor, load_record
 from egalitarian.lab.analysis.reading import Platform, Reading, RunSummary
 from egalitarian.lab.analysis.rows import (
     AccuracyRow,
@@ -41,10 +41,13 @@ from egalitarian.lab.analysis.rows import (
     seed_counts,
     summarize_method,
 )
+from egalitarian.lab.analysis.speeds import TaskSpeed, task_speeds, wins
 from egalitarian.lab.analysis.statistics import (
     Accuracy,
+    Cost,
     Estimate,
     Spent,
+    cost_of,
     epochs_to_threshold,
     estimate,
     median_and_range,
@@ -65,7 +68,9 @@ __all__ = [
     "Array",
     "AverageGain",
     "Band",
+    "Cell",
     "Checked",
+    "Cost",
     "Count",
     "Estimate",
     "FreshCost",
@@ -74,19 +79,23 @@ __all__ = [
     "MethodRow",
     "MethodSummary",
     "Platform",
+    "Quantity",
     "Reading",
     "RunSummary",
     "Side",
     "Spent",
+    "TaskSpeed",
     "Value",
     "Verdict",
     "VerdictKind",
     "VerdictRecord",
     "accuracy_rows",
+    "anchor",
     "average_gain",
     "band",
     "check",
     "common_seed",
+    "cost_of",
     "early_rows",
     "epochs_to_threshold",
     "estimate",
@@ -114,5 +123,7 @@ __all__ = [
     "summarize_method",
     "survival",
     "tally",
+    "task_speeds",
     "times",
+    "wins",
 ]

@@ -111,7 +111,12 @@ class Gathered:
 
     def curves_of(self, experiment: str, method: str) -> pd.DataFrame:
         """The curves of one method's seeds."""
-        return self.curves[(self.curves.experiment == experiment) & (self.curves.method == method)]
+        return self.curves.iloc[self._rows.get((experiment, method), [])]
+
+    @cached_property
+    def _rows(self) -> Mapping[tuple[str, str], Any]:
+        """The rows of `curves` of each method."""
+        return dict(self.curves.groupby(["experiment", "method"]).indices)
 
     def snapshots(self, experiment: str, method: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
         """One row per run and snapshot, read from disk: seed, epoch, and the parts of a `Snapshot`."""

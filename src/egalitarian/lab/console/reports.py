@@ -50,25 +50,36 @@ STYLES = {
 def report(
     experiments: ExperimentsArgument = None,
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder to write to.")] = Path("report"),
+    html: Annotated[
+        bool, typer.Option("--html", help="Write index.html, too: everything in one file, with interactive figures.")
+    ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Overwrite a report of more runs, or a README.md that is not a report's.")
     ] = False,
     runs: SourceOption = None,
 ) -> None:
-    """Write tables, figures and a web page from stored runs. Never trains.
+    """Write tables and figures from stored runs, with --html a web page. Never trains.
 
     Evidence is read like stored runs: see `egalitarian pack`. Tables are in Markdown, CSV and LaTeX, figures in PNG and
     SVG. Files of an earlier report that this one lacks are removed; your own files stay.
 
+    The web page opens from disk and makes no request. It includes the figures of `egalitarian toy` in FOLDER/toy, and the
+    tables of `egalitarian tune` from the files tuned-*.json in FOLDER.
+
     Exits with 1 when a run or a file of evidence cannot be read, or a figure cannot be drawn. The rest is written.
     """
+    from egalitarian.lab.console.tuning import tuned_tables
     from egalitarian.lab.report import write_report
 
     console, source = Console(highlight=False), existing_source(runs, experiments)
-    written = write_report(source, own_folder("--out", out), tuple(experiments or ()), replace=replace)
+    out = own_folder("--out", out)
+    tuned, messages = tuned_tables(out) if html else ([], [])
+    written = write_report(source, out, tuple(experiments or ()), replace=replace, html=html, tuned=tuned)
     print_source(console, source)
+    for text in messages:
+        console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
     print_report(console, written)
-    if not written.complete:
+    if not written.complete or messages:
         raise typer.Exit(1)
 
 
@@ -254,7 +265,9 @@ def print_report(console: Console, written: Report) -> None:
     counted = f"{written.runs} run{'s' if written.runs != 1 else ''}"
     console.print(f"Wrote {len(written.paths)} files from {counted}{variants}.{removed}")
     out = escape(str(written.out))
-    console.print(f"Open {out}/index.html in a browser, or read {out}/README.md.", soft_wrap=True)
+    page = (written.out / "index.html") in written.paths
+    opens = f"Open {out}/index.html in a browser, or read {out}/README.md."
+    console.print(opens if page else f"Read {out}/README.md. --html writes everything into one web page.", soft_wrap=True)
 
 
 def print_verdicts(console: Console, checked: Checked) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,6 +25,7 @@ from egalitarian.lab.tuning import (
     estimate,
     file_suffix,
     headings,
+    load_plan,
     locked,
     rank_forms,
     read_results,
@@ -32,6 +33,9 @@ from egalitarian.lab.tuning import (
     unit_of,
     writable,
 )
+
+if TYPE_CHECKING:  # matplotlib is slow to import
+    from egalitarian.lab.report import Table
 
 SHOWN = ("method", "lr", "decay", "third", "fresh", "passed", "against")
 """Columns that the terminal shows; the page has all."""
@@ -137,6 +141,27 @@ def markdown(found: Iterable[Mapping[str, Any]]) -> str:
             lines += ["", f"## {title}{partial}", "", about(results, name), ""]
             lines += markdown_lines(headings(results), [Block("", tuple(rows(results, name)))], ALIGNMENT)
     return "\n".join(lines) + "\n"
+
+
+def tuned_tables(folder: Path) -> tuple[list[Table], list[str]]:
+    """The tables of the fair comparison's results in a folder, for a report, and a message for each damaged file."""
+    from egalitarian.lab.report import Block, Table
+
+    every, messages = all_results(folder, "", list(load_plan()))
+    tables = [
+        Table(
+            name=f"tuned-{name}",
+            title=title + ("" if results["complete"] else " (partial)"),
+            number="",
+            columns=tuple(headings(results)),
+            blocks=(Block("", tuple(rows(results, name))),),
+            notes=(about(results, name),),
+            records=tuple(row._asdict() for row in rows(results, name)),
+        )
+        for results in every
+        for name, title in results["titles"].items()
+    ]
+    return tables, messages
 
 
 def _print_tuned(console: Console, results: Mapping[str, Any], kept: Sequence[str], files: Sequence[Path]) -> None:

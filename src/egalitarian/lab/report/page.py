@@ -1,22 +1,35 @@
-"""The report as an HTML page, and as Markdown for a repository's web page. Both link the files of the figures."""
+"""What is on the pages of a report, and the contents page, README.md."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from egalitarian.lab.analysis import Verdict, in_words
-from egalitarian.lab.report.render import Block, Table, markdown, render_template
+from egalitarian.lab.report.charts import Chart
+from egalitarian.lab.report.render import Block, Table, render_template
 from egalitarian.lab.report.summary import DISTANCE, Overview
 
+LAST = 8
+"""The column of verdicts."""
 
-@dataclass(frozen=True)
-class Picture:
+
+class Picture(NamedTuple):
     """A figure of a page."""
 
+    name: str
     title: str
     caption: str
     file: str
     """Relative to the page, without its suffix; empty: there is none."""
+    command: str = ""
+    """Trains and draws it."""
+    image: str = ""
+    """The picture as an address that holds it, for the HTML page."""
+    chart: Chart | None = None
+    """For the HTML page; None: it is a picture alone."""
+    clock: str = ""
+    """What seconds are."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,8 @@ class Page:
     """Whether the toy problem's report is in the same folder."""
     tuned: bool
     """Whether the table of tuned methods is."""
+    html: bool
+    """Whether there is an HTML page."""
     tables: tuple[Table, ...]
     pictures: tuple[Picture, ...]
     verdicts: tuple[Verdict, ...]
@@ -48,7 +63,7 @@ class Page:
         """The cells that can be compared. Times are in the other tables."""
         shown = [verdict for verdict in self.verdicts if verdict.compared]
         blocks = {
-            table: tuple(_cells(verdict) for verdict in shown if verdict.table == table)
+            table: [verdict for verdict in shown if verdict.table == table]
             for table in dict.fromkeys(verdict.table for verdict in shown)
         }
         return Table(
@@ -66,7 +81,10 @@ class Page:
                 "distance",
                 "verdict on the paper's value",
             ),
-            blocks=tuple(Block(heading, rows) for heading, rows in blocks.items()),
+            blocks=tuple(
+                Block(heading, tuple(map(_cells, own)), tuple({LAST: verdict.cell} for verdict in own))
+                for heading, own in blocks.items()
+            ),
             notes=(
                 "Spread: smallest to largest seed. A seed that does not pass counts as larger than all others",
                 DISTANCE,
@@ -92,11 +110,6 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
     return (verdict.experiment, verdict.method, verdict.measure, verdict.paper, *ours, *rest)
 
 
-def html(page: Page) -> str:
-    """One file with its styles, for light and dark screens."""
-    return render_template("report.html.j2", page=page)
-
-
 def readme(page: Page) -> str:
-    """The same as Markdown."""
-    return render_template("report.md.j2", page=page, markdown=markdown)
+    """The contents page: links to tables, figures and summaries."""
+    return render_template("report.md.j2", page=page)

@@ -12,7 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from egalitarian.lab.analysis import Value
+from egalitarian.lab.analysis import Cell, Value
+from egalitarian.lab.report.errata import prose
 
 LATEX_DELIMITERS = {
     "variable_start_string": "<<", "variable_end_string": ">>",
@@ -42,6 +43,13 @@ class Block:
 
     heading: str
     rows: tuple[tuple[str, ...], ...]
+    cells: tuple[Mapping[int, Cell], ...] = ()
+    """For each row, from columns to the number of the paper that is compared there; empty: none is."""
+
+    @property
+    def with_cells(self) -> list[tuple[tuple[str, ...], Mapping[int, Cell]]]:
+        """Every row with its compared columns."""
+        return [(row, self.cells[place] if self.cells else {}) for place, row in enumerate(self.rows)]
 
 
 @dataclass(frozen=True)
@@ -145,4 +153,5 @@ def _environment(language: str) -> Environment:
         **(LATEX_DELIMITERS if language == "tex" else {}),  # type: ignore[arg-type]
     )
     environment.filters |= {"latex": escape_latex, "latex_heading": _latex_heading, "latex_row": _latex_row}
+    environment.filters |= {"prose": prose}
     return environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -12,10 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from egalitarian.lab.analysis import Gathered, Verdict, gather, judge, tally
-from egalitarian.lab.config import Contents, FigurePlan, load_contents, names
-from egalitarian.lab.report.figures import FIGURES, caption_of, save, slim
-from egalitarian.lab.report.page import Page, Picture, html, readme
+from matplotlib.figure import Figure
+
+from egalitarian.lab.analysis import Gathered, TaskSpeed, Verdict, gather, judge, tally, task_speeds
+from egalitarian.lab.config import Contents, FigurePlan, load_contents, load_each, names
+from egalitarian.lab.report.charts import CHARTS, Chart, chart_tasks
+from egalitarian.lab.report.commands import Commands
+from egalitarian.lab.report.figures import FIGURES, TASKS, caption_of, draw_tasks, save, slim, task_rows
+from egalitarian.lab.report.findings import findings
+from egalitarian.lab.report.html import Extras, embedded, html_page
+from egalitarian.lab.report.page import Page, Picture, readme
 from egalitarian.lab.report.render import Table, latex, markdown, to_csv
 from egalitarian.lab.report.summary import Overview, cost_lines, overview, provenance_table, variants_table
 from egalitarian.lab.report.tables import build_table
@@ -68,7 +75,15 @@ class Report:
         return not self.warnings and not self.errors
 
 
-def write_report(store: Source, out: Path, experiments: Sequence[str] = (), *, replace: bool = False) -> Report:
+def write_report(
+    store: Source,
+    out: Path,
+    experiments: Sequence[str] = (),
+    *,
+    replace: bool = False,
+    html: bool = False,
+    tuned: Sequence[Table] = (),
+) -> Report:
     """Writes tables, figures, verdicts and pages into `out`.
 
     Files of an earlier report that this one does not write again are removed. Files that no report wrote stay.
@@ -76,6 +91,8 @@ def write_report(store: Source, out: Path, experiments: Sequence[str] = (), *, r
     Args:
         experiments: names, or paths of TOML files; by default all.
         replace: whether to overwrite a larger report, or pages that no report wrote.
+        html: whether to write index.html, too: everything in one file.
+        tuned: tables of the fair comparison, for that file.
 
     Raises:
         SpecError: an experiment that is neither the lab's nor a file.
@@ -99,9 +116,10 @@ def write_report(store: Source, out: Path, experiments: Sequence[str] = (), *, r
             f"another with --out, or add --replace"
         )
     contents = contents_for(gathered)
+    arguments = {own.name: asked for asked, own in load_each(experiments).items()}
     with writable(out, OTHER_FOLDER):
         out.mkdir(parents=True, exist_ok=True)
-        return _Writing(out, gathered, contents).write_all()
+        return _Writing(out, gathered, contents, Commands(arguments, html), tuned).write_all()
 
 
 def _runs_of_report(out: Path) -> int:
@@ -123,8 +141,13 @@ def contents_for(gathered: Gathered) -> Contents:
 class _Writing:
     """One report while it is written."""
 
-    def __init__(self, out: Path, gathered: Gathered, contents: Contents) -> None:
+    def __init__(
+        self, out: Path, gathered: Gathered, contents: Contents, commands: Commands, tuned: Sequence[Table]
+    ) -> None:
         self.out, self.gathered, self.contents = out, gathered, contents
+        self.commands, self.tuned = commands, tuple(tuned)
+        self.shown: set[str] = set()
+        """Pictures of the toy problem that are on the page already."""
         self.paths: list[Path] = []
         self.errors: list[str] = []
 
@@ -141,7 +164,10 @@ class _Writing:
         verdicts = tuple(judge(contents, gathered))
         summary = overview(contents, gathered, verdicts)
         self._write_numbers(verdicts)
-        pages = _pages(self._page(tables, pictures, verdicts, summary))
+        speeds = self._attempt("findings", self._speeds) or []
+        top = self._attempt("overview", partial(self._top, speeds)) if self.commands.html else None
+        page = self._page(tables, pictures, verdicts, summary)
+        pages = _pages(page, None if top is None else self._extras(page, top, speeds))
         written = [*self.paths, *(self.out / name for name in pages)]
         removed = tuple(clear(self.out, written))
         listed = sorted(path.relative_to(self.out).as_posix() for path in written)
@@ -169,6 +195,7 @@ class _Writing:
             runs=len(self.gathered.runs),
             toy=(self.out / "toy").is_dir(),
             tuned=(self.out / "tuned.md").is_file(),
+            html=self.commands.html,
             tables=tables,
             pictures=pictures,
             verdicts=verdicts,
@@ -208,22 +235,68 @@ class _Writing:
         experiments = self.gathered.named_in(plan.experiments)
         run = [method for method in plan.methods if any(self.gathered.of(each.name, method) for each in experiments)]
         if not run:
-            command = f"`egalitarian run {' '.join(plan.experiments)}`"
-            return Picture(plan.heading, f"Nothing of it is stored: {command} trains it.", "")
+            command = self.commands.train(plan.experiments)
+            return Picture(plan.name, plan.heading, f"Nothing of it is stored: `{command}` trains it.", "")
         figure = FIGURES[plan.kind].draw(self.gathered, experiments, run)
-        with tempfile.TemporaryDirectory(prefix=DRAWN, dir=self.out) as folder:
-            for file in save(figure, Path(folder) / plan.name):
-                slim(file)
-                self._write(f"figures/{file.name}", file.read_bytes())
         caption = caption_of(plan.kind, self.gathered, experiments, run)
-        return Picture(plan.heading, caption, f"figures/{plan.name}")
+        command = self.commands.figure(plan.experiments, run)
+        drawn = Picture(plan.name, plan.heading, caption, f"figures/{plan.name}", command)
+        image = self._save(figure, drawn.file)
+        if not self.commands.html:
+            return drawn
+        chart = self._attempt(f"the interactive {plan.name}", partial(CHARTS[plan.kind], self.gathered, experiments, run))
+        return _interactive(drawn, image, chart)
+
+    def _save(self, figure: Figure, name: str) -> str:
+        """Writes the picture, and returns it as an address."""
+        with tempfile.TemporaryDirectory(prefix=DRAWN, dir=self.out) as folder:
+            files = save(figure, Path(folder) / Path(name).name)
+            for file in files:
+                slim(file)
+                self._write(f"{Path(name).parent.as_posix()}/{file.name}", file.read_bytes())
+            return embedded(files)
 
     def _toy_picture(self, plan: FigurePlan) -> Picture:
         """Another command draws it. It is shown if its file is in the subfolder toy."""
         made = (self.out / "toy" / f"{plan.name}.svg").is_file()
-        command = f"`egalitarian toy --out {self.out.name}/toy`"
-        caption = f"{TOY} Simulated and drawn by {command}." if made else f"Not drawn yet: {command} does."
-        return Picture(plan.heading, caption, f"toy/{plan.name}" if made else "")
+        command = f"egalitarian toy --out {shlex.quote(f'{self.out.name}/toy')}"
+        if not made:
+            return Picture(plan.name, plan.heading, f"Not drawn yet: `{command}` does.", "")
+        image = ""
+        if self.commands.html and plan.name not in self.shown:
+            files = [self.out / "toy" / f"{plan.name}.{ending}" for ending in ("svg", "png")]
+            image = embedded([file for file in files if file.is_file()])
+        self.shown.add(plan.name)
+        caption = f"{TOY} Simulated and drawn by `{command}`."
+        return Picture(plan.name, plan.heading, caption, f"toy/{plan.name}", command, image)
+
+    def _speeds(self) -> list[TaskSpeed]:
+        """Of the experiments of tables of runs."""
+        listed = dict.fromkeys(name for plan in self.contents.tables if plan.runs for name in plan.experiments)
+        return task_speeds(self.gathered, list(listed))
+
+    def _top(self, speeds: Sequence[TaskSpeed]) -> Picture:
+        """The picture of all tasks."""
+        rows, title = task_rows(speeds), "All tasks: the epochs that each method needs"
+        if not rows:
+            command = self.commands.train(())
+            return Picture("overview", title, f"No task has two methods of which one passes: `{command}` trains.", "")
+        drawn = Picture("overview", title, TASKS, "figures/overview", self.commands.report)
+        return _interactive(drawn, self._save(draw_tasks(speeds), drawn.file), chart_tasks(rows, speeds))
+
+    def _extras(self, page: Page, top: Picture, speeds: Sequence[TaskSpeed]) -> Extras:
+        missing = self.commands.missing(self.contents, self.gathered)
+        absent = [name for _, names in missing for name in names]
+        train = self.commands.train(list(dict.fromkeys(absent)))
+        return Extras(
+            top=top,
+            findings=findings(self.contents, self.gathered, page.verdicts, speeds, train),
+            tuned=self.tuned,
+            commands={plan.name: self.commands.table(plan) for plan in self.contents.tables},
+            report=self.commands.report,
+            tune="egalitarian tune --out report",
+            missing=tuple((heading, self.commands.train(names)) for heading, names in missing),
+        )
 
     def _write(self, name: str, content: str | bytes) -> None:
         path = self.out / name
@@ -232,9 +305,13 @@ class _Writing:
         self.paths.append(path)
 
 
-def _pages(page: Page) -> dict[str, str]:
+def _interactive(drawn: Picture, image: str, chart: Chart | None) -> Picture:
+    return drawn._replace(image=image, chart=chart, clock="" if chart is None else chart.clock_note)
+
+
+def _pages(page: Page, extras: Extras | None) -> dict[str, str]:
     """The text of each page, by the name of its file."""
-    pages = {"index.html": html(page), "README.md": readme(page)}
+    pages = {"README.md": readme(page)} | ({} if extras is None else {"index.html": html_page(page, extras)})
     if page.verdicts:
         sentence = f"From {page.runs} stored runs. {page.summary}."
         pages["SUMMARY.md"] = page.overview.markdown(page.title, sentence)

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from egalitarian.lab.config import catalog, load_contents, load_looks
 from egalitarian.lab.report.figures import looks_of
-from egalitarian.lab.report.figures.style import family_of, ink
+from egalitarian.lab.report.figures.style import family_of, ink, on_dark
 
 
 @pytest.mark.parametrize("count", [3, 7, 12, 30])
@@ -50,3 +50,18 @@ def test_letters_are_dark_enough_and_dark_colours_stay() -> None:
         assert 0.3 * to_rgb(ink(colour))[0] + 0.59 * to_rgb(ink(colour))[1] + 0.11 * to_rgb(ink(colour))[2] < 0.43
     assert ink("#000000") == "#000000"
     assert ink("#0072B2").upper() == "#0072B2"
+
+
+@pytest.mark.parametrize("colour", ["#000000", "#595959", "#B3B3B3", "#D55E00", "#003F63", "#8C3B00", "#F0E442"])
+def test_a_colour_can_be_seen_on_a_dark_page(colour: str) -> None:
+    """Its contrast with #181818 is 3 or more, and a bright colour stays as it is."""
+
+    def luminance(code: str) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(code)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    assert (luminance(on_dark(colour)) + 0.05) / (luminance("#181818") + 0.05) >= 3
+    if colour in ("#D55E00", "#F0E442"):
+        assert on_dark(colour) == colour.lower()
+    if colour == "#000000":
+        assert on_dark(colour) == "#ffffff"

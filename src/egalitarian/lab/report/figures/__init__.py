@@ -16,6 +16,7 @@ from egalitarian.lab.report.figures.choice import MOST, chosen_of, remarks_of
 from egalitarian.lab.report.figures.costs import draw_costs, draw_ratios
 from egalitarian.lab.report.figures.labels import Flag, flag_panels
 from egalitarian.lab.report.figures.style import CYCLE, FOOT, OKABE_ITO, WIDTH, literal, looks_of, save, slim, styled
+from egalitarian.lab.report.figures.tasks import TASKS, draw_tasks, task_rows
 
 Draw = Callable[[Gathered, Sequence[Experiment], Sequence[str]], Figure]
 
@@ -53,6 +54,7 @@ __all__ = [
     "FIGURES",
     "FOOT",
     "OKABE_ITO",
+    "TASKS",
     "WIDTH",
     "Drawing",
     "Flag",
@@ -61,6 +63,7 @@ __all__ = [
     "draw_costs",
     "draw_levels",
     "draw_ratios",
+    "draw_tasks",
     "epoch_axis",
     "flag_panels",
     "literal",
@@ -70,4 +73,5 @@ __all__ = [
     "save",
     "slim",
     "styled",
+    "task_rows",
 ]

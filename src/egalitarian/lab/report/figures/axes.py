@@ -75,9 +75,16 @@ def lowest(experiment: Experiment) -> float:
 
 def draw_levels(axis: Axes, experiment: Experiment) -> None:
     """Draws lines at the threshold and at the accuracy of guessing, each with its name at the right edge."""
-    level_line(axis, chance(experiment), f"chance\n{100 * chance(experiment):.2g} %")
+    for level, name in levels_of(experiment):
+        level_line(axis, level, name.replace(" ", "\n", 1))
+
+
+def levels_of(experiment: Experiment) -> list[tuple[float, str]]:
+    """What a guess would reach, and the threshold, with their names."""
+    levels = [(chance(experiment), f"chance {100 * chance(experiment):.2g} %")]
     if experiment.measure.has_threshold:
-        level_line(axis, experiment.measure.threshold, f"threshold\n{100 * experiment.measure.threshold:g} %")
+        levels.append((experiment.measure.threshold, f"threshold {100 * experiment.measure.threshold:g} %"))
+    return levels
 
 
 def level_line(axis: Axes, level: float, name: str) -> None:
@@ -164,6 +171,8 @@ class Row(NamedTuple):
     """The median, marked by a bar if it is finite."""
     strong: bool = False
     """Whether its title is bold."""
+    method: str = ""
+    """Its name."""
 
 
 def draw_rows(axis: Axes, rows: Sequence[Row], beyond: float) -> None:

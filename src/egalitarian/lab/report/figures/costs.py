@@ -87,7 +87,7 @@ def _spread(axis: Axes, rows: Sequence[Row], values: Sequence[float], scale: str
 def draw_needed(gathered: Gathered, experiments: Sequence[Experiment], methods: Sequence[str]) -> Figure:
     """Draws one panel per experiment: the epoch at which each seed passes, or its accuracy if there is no threshold."""
     waits = all(experiment.measure.has_threshold for experiment in experiments)
-    panels = [(_epoch_rows if waits else _accuracy_rows)(gathered, experiment, methods) for experiment in experiments]
+    panels = [(epoch_rows if waits else final_rows)(gathered, experiment, methods) for experiment in experiments]
     heights = [max(len(rows), 2) + 1 for rows in panels]
     figure = Figure(figsize=(WIDTH, 0.5 + 0.15 * len(panels) + NARROW * sum(heights)), layout="constrained")
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
@@ -100,11 +100,11 @@ def draw_needed(gathered: Gathered, experiments: Sequence[Experiment], methods: 
             _line_up(axis, rows, values)
         if not rows:
             note(axis, "not run")
-    axes[-1].set_xlabel("epoch that passes the threshold (logarithmic)" if waits else _accuracy_label(experiments[0]))
+    axes[-1].set_xlabel("epoch that passes the threshold (logarithmic)" if waits else accuracy_label(experiments[0]))
     return figure
 
 
-def _epoch_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
+def epoch_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
     """Rows of the epochs at which seeds pass, the slowest method first. A median that is only a bound has no bar."""
     rows = []
     for method in gathered.methods_run(experiment.name, methods):
@@ -114,11 +114,11 @@ def _epoch_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[st
         exact = found.median is not None and found.median.is_exact
         text = f"{found.median}{f', {found.passed} of {found.n} pass' if found.failed else ''}"
         middle = found.median.value if found.median is not None and exact else math.inf
-        rows.append(Row(own.title, family_colour(own), crossed, text, middle))
+        rows.append(Row(own.title, family_colour(own), crossed, text, middle, method=method))
     return sorted(rows, key=lambda row: (row.middle, sum(map(math.isinf, row.values)), row.title), reverse=True)
 
 
-def _accuracy_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
+def final_rows(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> list[Row]:
     """Rows of accuracies in percent, the lowest first. A seed that was not trained to the end is infinite."""
     rows = []
     for method in gathered.methods_run(experiment.name, methods):
@@ -129,7 +129,8 @@ def _accuracy_rows(gathered: Gathered, experiment: Experiment, methods: Sequence
         finite = [value for value in values if math.isfinite(value)]
         middle = statistics.median(finite) if finite else math.inf
         lost = f", {len(values) - len(finite)} of {len(values)} not to the end" if len(finite) < len(values) else ""
-        rows.append(Row(own.title, family_colour(own), values, f"{middle:.1f} %{lost}" if finite else lost[2:], middle))
+        text = f"{middle:.1f} %{lost}" if finite else lost[2:]
+        rows.append(Row(own.title, family_colour(own), values, text, middle, method=method))
     return sorted(rows, key=lambda row: (-row.middle if math.isinf(row.middle) else row.middle, row.title))
 
 
@@ -142,7 +143,7 @@ def _line_up(axis: Axes, rows: Sequence[Row], values: Sequence[float]) -> None:
     draw_rows(axis, rows, low - 2 * room)
 
 
-def _accuracy_label(experiment: Experiment) -> str:
+def accuracy_label(experiment: Experiment) -> str:
     return "training accuracy, mean of all epochs, %" if changing(experiment) else "final test accuracy, %"
 
 

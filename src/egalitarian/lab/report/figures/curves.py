@@ -48,7 +48,7 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
     """Draws one panel per experiment: test accuracy by epoch, or the share of seeds that have passed."""
     methods = choose(gathered, experiments, methods)
     looks = looks_of(experiments, methods)
-    shares = any(_differ(gathered, experiment, methods) for experiment in experiments)
+    shares = any(seeds_differ(gathered, experiment, methods) for experiment in experiments)
     figure = Figure(figsize=(WIDTH, FOOT + HEIGHT * len(experiments)), layout="constrained")
     axes = list(figure.subplots(len(experiments), 1, sharex=True, squeeze=False)[:, 0])
     flags = []
@@ -70,7 +70,7 @@ def draw_curves(gathered: Gathered, experiments: Sequence[Experiment], methods: 
     return figure
 
 
-def _differ(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> bool:
+def seeds_differ(gathered: Gathered, experiment: Experiment, methods: Sequence[str]) -> bool:
     """Whether the seeds of a method differ so much that their median accuracy would be like that of no seed.
 
     Some pass and some do not, or one needs more than `APART` times the epochs of another.
@@ -93,7 +93,7 @@ def _accuracy_panel(axis: Axes, gathered: Gathered, experiment: Experiment, look
         test = band(gathered, experiment.name, method, "test_accuracy", hold=True)
         draw_band(axis, test, look)
         if test.known.any():
-            middle = _median(found) if experiment.measure.has_threshold else None
+            middle = exact_median(found) if experiment.measure.has_threshold else None
             x = float(test.epochs[test.known][-1]) if middle is None else middle
             if experiment.measure.has_threshold:
                 mark(axis, x, test.at(x), look)
@@ -115,7 +115,7 @@ def _survival_panel(axis: Axes, gathered: Gathered, experiment: Experiment, look
         look, seeds = looks[method], gathered.of(experiment.name, method)
         epochs, shares = survival(seeds)
         axis.plot(epochs, shares, color=look.colour, linestyle=look.line, drawstyle="steps-post")
-        middle = _median(found := estimate(seeds))
+        middle = exact_median(found := estimate(seeds))
         x, y = (epochs[-1], shares[-1]) if middle is None else (middle, 0.5)
         mark(axis, x, y, look)
         flags.append(Flag(flag_text(experiment, method, found), x, y, look.colour))
@@ -127,11 +127,11 @@ def flag_text(experiment: Experiment, method: str, found: Estimate) -> str:
     title = experiment.method(method).title
     if not experiment.measure.has_threshold:
         return title
-    parts = [] if _median(found) is None else [str(found.median)]
+    parts = [] if exact_median(found) is None else [str(found.median)]
     parts += [f"{found.passed} of {found.n}"] if found.failed else []
     return f"{title}: {', '.join(parts)}"
 
 
-def _median(found: Estimate) -> float | None:
+def exact_median(found: Estimate) -> float | None:
     """The median, or None if it is only a bound."""
     return found.median.value if found.median is not None and found.median.is_exact else None

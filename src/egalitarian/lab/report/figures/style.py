@@ -37,6 +37,8 @@ SMALL = 7
 """Points: the font size of small print."""
 LUMINANCE, DARK = (0.3, 0.59, 0.11), 0.42
 """The weights of red, green and blue in luminance, and the largest luminance that letters may have."""
+RELATIVE, ON_DARK, GREY = np.array((0.2126, 0.7152, 0.0722)), 0.14, 0.02
+"""The weights of linear red, green and blue; the least luminance on a dark page, for a contrast of 3; what is a grey."""
 QUIET = "0.35"
 """The colour of everything that is not a method, such as levels and their names."""
 
@@ -108,6 +110,19 @@ def ink(colour: str) -> str:
     light = float(np.dot((red, green, blue), LUMINANCE))
     share = min(1.0, DARK / max(light, 1e-6))
     return to_hex((share * red, share * green, share * blue))
+
+
+def on_dark(colour: str) -> str:
+    """The colour for a dark page: greys change places with each other, and what is dark becomes lighter."""
+    own = np.array(to_rgb(colour))
+    if np.ptp(own) < GREY:
+        own = 1 - own
+    for share in np.linspace(0, 1, 41):
+        mixed = own + share * (1 - own)
+        linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
+        if linear @ RELATIVE >= ON_DARK:
+            break
+    return to_hex(mixed)
 
 
 def family_colour(method: Method) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from egalitarian.lab.analysis import NOTHING, AccuracyRow, Gathered, Value, accuracy_rows, in_percent
+from egalitarian.lab.analysis import NOTHING, AccuracyRow, Cell, Gathered, Value, accuracy_rows, in_percent
 from egalitarian.lab.config import Contents, Experiment, TablePlan
 from egalitarian.lab.report.render import Block, Table
-from egalitarian.lab.report.tables.cells import gain_text, pair, polar_notes
+from egalitarian.lab.report.tables.cells import compared_cells, gain_text, pair, polar_notes
 
 WHEN = {
     "after": "measured at the end of each on the labels it was trained on",
@@ -26,7 +26,7 @@ def means_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
         title=plan.title,
         number=plan.number,
         columns=("method", "in %, paper", "in %, ours: median (min–max)", "seeds", "gain by EGD, paper / ours"),
-        blocks=tuple(Block(title, tuple(map(_mean_cells, own))) for title, own in rows.items()),
+        blocks=tuple(Block(title, tuple(map(_mean_cells, own)), tuple(map(_compared, own))) for title, own in rows.items()),
         notes=(
             f"The mean of training accuracy over all epochs, {_when(experiments)}. Only runs of full length count",
             "A seed whose loss is not a number has diverged. It stops there, is counted as diverged, and is in no mean",
@@ -60,6 +60,10 @@ def _rows(plan: TablePlan, gathered: Gathered) -> dict[str, list[AccuracyRow]]:
 
 def _when(experiments: Sequence[Experiment]) -> str:
     return "; ".join(WHEN[when] for when in dict.fromkeys(each.training.accuracy for each in experiments))
+
+
+def _compared(row: AccuracyRow) -> dict[int, Cell]:
+    return compared_cells(row.experiment.name, row.method, {2: "mean accuracy"})
 
 
 def _mean_cells(row: AccuracyRow) -> tuple[str, ...]:

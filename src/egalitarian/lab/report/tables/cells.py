@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from string import ascii_lowercase
@@ -10,10 +10,12 @@ from string import ascii_lowercase
 from egalitarian.lab.analysis import (
     NOTHING,
     AccuracyRow,
+    Cell,
     Count,
     Estimate,
     Gathered,
     MethodRow,
+    Quantity,
     Value,
     measured,
     method_rows,
@@ -68,6 +70,11 @@ class Platforms:
         return [f"Our times, {letter}: {platform}" for platform, letter in self._letters.items()]
 
 
+def compared_cells(experiment: str, method: str, columns: Mapping[int, Quantity]) -> dict[int, Cell]:
+    """The numbers of the paper that a row compares, by column."""
+    return {column: Cell(experiment, method, measure) for column, measure in columns.items()}
+
+
 @dataclass(frozen=True)
 class Listing:
     """The rows of a table: for each experiment those of the paper's methods, and those of ours."""
@@ -97,13 +104,19 @@ class Listing:
     def threshold(self) -> str:
         return percent(self.first.measure.threshold)
 
-    def blocks(self, cells: Callable[[MethodRow], tuple[str, ...]]) -> tuple[Block, ...]:
-        """For each experiment the paper's methods, and below them ours that were run."""
+    def blocks(self, cells: Callable[[MethodRow], tuple[str, ...]], compared: Mapping[int, Quantity]) -> tuple[Block, ...]:
+        """For each experiment the paper's methods, and below them ours that were run.
+
+        Args:
+            cells: the texts of a row.
+            compared: from columns to what is compared with the paper there.
+        """
         made: list[Block] = []
         for experiment, (paper, ours) in zip(self.experiments, self.rows_by_experiment, strict=True):
             run = [row for row in ours if row.reached.n]
             if paper:
-                made.append(Block(experiment.title, tuple(map(cells, paper))))
+                places = tuple(compared_cells(experiment.name, row.method, compared) for row in paper)
+                made.append(Block(experiment.title, tuple(map(cells, paper)), places))
             if run:
                 heading = f"{experiment.title}: not in the paper, ours" if paper else experiment.title
                 made.append(Block(heading, tuple(map(cells, run))))

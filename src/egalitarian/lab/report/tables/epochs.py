@@ -39,7 +39,7 @@ def epochs_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tab
             f"ms per epoch{hardware}",
             f"s to {listing.threshold}{hardware}",
         ),
-        blocks=listing.blocks(cells),
+        blocks=listing.blocks(cells, {2: "epochs"} if claimed else {}),
         notes=(
             f"Epochs: the first, counted from 0, whose test accuracy exceeds {listing.threshold}. A seed that does not "
             "pass counts as more than its budget. If half of the seeds or more do not pass, the median is a bound",
@@ -98,7 +98,7 @@ def _epochs_record(row: MethodRow) -> dict[str, Value]:
 def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Table:
     """Steps, time and final accuracy: for each experiment the paper's methods, then ours, the fair baseline among them."""
     listing = Listing.of(plan, gathered)
-    hardware = f"{contents.paper.hardware} / ours"
+    hardware, last = f"{contents.paper.hardware} / ours", 8 if plan.fair else 7
     return Table(
         name=plan.name,
         title=plan.title,
@@ -114,7 +114,7 @@ def steps_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
             f"s to {listing.threshold}, {hardware}",
             "final test accuracy in %, paper / ours",
         ),
-        blocks=listing.blocks(partial(_steps_cells, plan, listing.platforms)),
+        blocks=listing.blocks(partial(_steps_cells, plan, listing.platforms), {2: "steps", last: "final accuracy"}),
         notes=(
             *_step_notes(listing.first, plan),
             *threshold_notes(listing.first, contents.paper.hardware),

@@ -9,6 +9,7 @@ from egalitarian.lab.analysis import (
     FEWEST_POINTS,
     NOTHING,
     AverageGain,
+    Cell,
     Gathered,
     Value,
     average_gain,
@@ -209,7 +210,11 @@ def gains_table(plan: TablePlan, contents: Contents, gathered: Gathered) -> Tabl
     judged = gathered.first(contents.paper.seeds)
     gains = [average_gain(judged, gain, plan.experiments) for gain in plan.gains]
     blocks = [
-        Block("", tuple(_gain_cells(gain, plan) for gain in gains if gain.plan.epochs)),
+        Block(
+            "",
+            tuple(_gain_cells(gain, plan) for gain in gains if gain.plan.epochs),
+            tuple({3: Cell("average", gain.plan.name, "gain in epochs")} for gain in gains if gain.plan.epochs),
+        ),
         Block("not in the paper, ours", tuple(_gain_cells(gain, plan) for gain in gains if not gain.plan.epochs)),
     ]
     return Table(

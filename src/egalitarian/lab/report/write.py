@@ -244,7 +244,8 @@ class _Writing:
         image = self._save(figure, drawn.file)
         if not self.commands.html:
             return drawn
-        chart = self._attempt(f"the interactive {plan.name}", partial(CHARTS[plan.kind], self.gathered, experiments, run))
+        make = CHARTS.get(plan.kind)  # pictures of colours are pictures alone
+        chart = make and self._attempt(f"the interactive {plan.name}", partial(make, self.gathered, experiments, run))
         return _interactive(drawn, image, chart)
 
     def _save(self, figure: Figure, name: str) -> str:

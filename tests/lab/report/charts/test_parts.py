@@ -34,8 +34,8 @@ def chart(gathered: Gathered, name: str) -> Chart:
     return CHARTS[plan.kind](gathered, experiments, run)
 
 
-def test_every_kind_of_figure_has_a_chart() -> None:
-    assert CHARTS.keys() == FIGURES.keys()
+def test_every_kind_of_figure_has_a_chart_but_pictures_of_colours() -> None:
+    assert CHARTS.keys() | {"fourier"} == FIGURES.keys()
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,6 @@ CHARTS: dict[str, Callable[[Gathered, Sequence[Experiment], Sequence[str]], Char
     "distances": chart_distances,
     "trajectories": chart_trajectories,
 }
-"""By the kind of a report's figures."""
+"""By the kind of a report's figures. Fourier measures have none: power by frequency is a picture of colours."""
 
 __all__ = ["CHARTS", "Arrays", "Chart", "Detail", "chart_json", "chart_tasks"]

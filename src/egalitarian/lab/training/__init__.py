@@ -5,7 +5,9 @@
 
 from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, captured, steps_for, why_eager
 from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.fourier import fourier_power
 from egalitarian.lab.training.loop import AccuracyMeter, Epoch, FullMeter, Meter, Spectra, train
+from egalitarian.lab.training.metrics import Sketch, singular_values
 from egalitarian.lab.training.stepper import Stepper
 
 __all__ = [
@@ -17,10 +19,13 @@ __all__ = [
     "FullMeter",
     "MakeSteps",
     "Meter",
+    "Sketch",
     "Spectra",
     "Stepper",
     "Steps",
     "captured",
+    "fourier_power",
+    "singular_values",
     "steps_for",
     "train",
     "why_eager",

@@ -11,7 +11,8 @@ from typing import Any
 
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.explorer.guard import Guard
-from egalitarian.lab.explorer.watched import Defaults, WatchedRuns
+from egalitarian.lab.explorer.session import WatchedRuns
+from egalitarian.lab.explorer.watched import Defaults
 
 HOST = "127.0.0.1"
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from egalitarian.lab.theory import (
     Curve,
     CurveSettings,
@@ -20,6 +22,7 @@ from egalitarian.lab.theory import (
 
 SIZES = {"samples": 20000, "test_points": 1000, "seeds": 4, "grid": 40}
 """Of the simulation: small enough for a few milliseconds."""
+BASE = load_settings(CurveSettings, quick=True)
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,16 @@ def simulate(**values: float) -> dict[str, ToyLines]:
     """By method, at these values of the knobs. ValueError if a value is not allowed: it says which, and what is."""
     eps, angle, zeta = values["eps"], values["theta"] * math.pi, values["zeta"]
     problem = ShiftedProblem(eps, angle, values["s"], values["eta"])
-    base = load_settings(CurveSettings, quick=True)
     changes: dict[str, Any] = {"theta": angle, "s": values["s"], "eta": values["eta"], "zeta": (zeta,), **SIZES}
-    curves = shift_curves(replace(base, **changes), eps)
-    start = start_at(zeta, base.start)
+    curves = shift_curves(replace(BASE, **changes), eps)
+    start = start_at(zeta, BASE.start)
     ends = {"GD": plateau(problem, start), "EGD": plateau_egd(problem, start)}
     return {curve.method: _lines(curve, ends[curve.method]) for curve in curves}
 
 
 def _lines(curve: Curve, end: float) -> ToyLines:
-    theory = [[float(step), round(float(error), 4)] for step, error in zip(curve.steps, curve.theory, strict=True)]
-    means = curve.simulated.mean(axis=0)
-    dots = [[float(step), round(float(error), 4)] for step, error in zip(curve.marks, means, strict=True)]
-    return ToyLines(theory, dots, end)
+    theory, dots = (
+        np.column_stack((curve.steps, curve.theory)),
+        np.column_stack((curve.marks, curve.simulated.mean(axis=0))),
+    )
+    return ToyLines(theory.round(4).tolist(), dots.round(4).tolist(), end)

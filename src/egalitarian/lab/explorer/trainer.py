@@ -141,6 +141,8 @@ class LiveRun:
         self._stop = request.stages()[0][1]
         self._asked: dict[str, Any] = {}
         """Settings that are to change."""
+        self._interrupted = False
+        """Whether a command ends this stretch of training: the next ones wait for what follows."""
 
     def run(self) -> None:
         """Raises Interrupted after a stop."""
@@ -190,7 +192,7 @@ class LiveRun:
 
     def _obey(self) -> None:
         paused = False
-        while True:
+        while not self._interrupted:
             try:
                 command = self._commands.get(block=paused)
             except Empty:
@@ -200,8 +202,8 @@ class LiveRun:
                 self._outlet.send("state", state="paused" if paused else "running")
                 continue
             self._asked = dict(command["values"]) if command["do"] == "change" else {}
+            self._interrupted = True
             signal.raise_signal(signal.SIGINT)  # as Ctrl-C: the run is saved
-            return
 
     def _watch(self, meter: Meter, ensemble: Ensemble, stepper: Stepper) -> Meter:
         task = self._request.loaded.task
@@ -232,6 +234,7 @@ class LiveRun:
                 self._outlet.send("recording", path=str(recording.path), epoch=progress.next_epoch, values=asked)
                 now = Run(changed, request.method, run.seed, run.device)
                 interrupted.clear()
+                self._interrupted = False
                 state = self._train_recorded(progress, now, recording, carried_from=(state, method), until=interrupted)
                 method = now.method
         if progress.done(self._stop):

@@ -54,7 +54,7 @@ class RunRecording:
         """All lines: what was trained, then records and changes. A last line that was cut off is left out."""
         with readable(self.path):
             lines = [json.loads(line) for line in whole_lines(self.path).splitlines()]
-            if not lines or lines[0].get("format") != FORMAT:
+            if not lines or not isinstance(lines[0], dict) or lines[0].get("format") != FORMAT:
                 raise ValueError(f"its first line is not that of {FORMAT!r}")
             return lines
 

@@ -8,7 +8,8 @@ from nicegui import html, ui
 
 from egalitarian.lab.config import PolarSettings
 from egalitarian.lab.explorer.pages.parts import text
-from egalitarian.lab.explorer.watched import Watched, WatchedRuns
+from egalitarian.lab.explorer.session import WatchedRuns
+from egalitarian.lab.explorer.watched import Watched
 
 STATES = {
     "waiting": "waits for the others", "starting": "starting", "running": "training", "paused": "paused",

@@ -13,7 +13,8 @@ from egalitarian.lab.explorer import charts
 from egalitarian.lab.explorer.charts import Ink
 from egalitarian.lab.explorer.pages.parts import ChartPanel, Inks, frame, text
 from egalitarian.lab.explorer.pages.run_card import RunCard
-from egalitarian.lab.explorer.watched import Defaults, Watched, WatchedRuns
+from egalitarian.lab.explorer.session import WatchedRuns
+from egalitarian.lab.explorer.watched import Defaults, Watched
 from egalitarian.lab.runs import Request
 
 FASTEST = 1 / 20
@@ -78,7 +79,9 @@ class TrainPage:
         with html.section().classes("panel no-print"):
             text("h2", "New runs")
             with html.div().classes("fields"):
-                self._experiment = ui.select(experiments, value="addition-97", label="Experiment", with_input=True)
+                self._experiment = ui.select(
+                    experiments, value="addition-97", label="Experiment", with_input=True, new_value_mode="add-unique"
+                ).props('hint="a name, or the path of a TOML file"')
                 self._methods = ui.select([], multiple=True, label="Methods").props("use-chips")
                 self._seed = ui.number("Seed", value=0, min=0, precision=0)
                 self._epochs = ui.number("Most epochs", value=None, min=1, precision=0)
@@ -93,9 +96,13 @@ class TrainPage:
         self._offer_methods()
 
     def _offer_methods(self) -> None:
-        if self._experiment.value is None:
+        try:
+            loaded = load(self._experiment.value or "addition-97")
+        except (ValueError, OSError) as error:
+            self._alert.set_text(str(error))
+            self._methods.set_options({}, value=[])
             return
-        loaded = load(self._experiment.value)
+        self._alert.set_text("")
         options = {name: method.title for name, method in loaded.methods.items()}
         self._methods.set_options(options, value=_first_methods(loaded))
 

@@ -2,9 +2,10 @@
 
 Both train the same request and store it. Seconds are those from the run's first file to its last checkpoint: training,
 measuring, saving and everything for the page. The page is in headless Chromium, driven by Playwright, so this runs in the
-environment of `make test-browser`. With `--without-browser` this process takes the messages instead, and makes the charts'
-data 20 times a second: that is what the page costs where cores are free for server and browser. Then CPU seconds of the
-trainers are compared: on a busy machine they say more than the clock.
+environment of `make test-browser`.
+
+With `--without-browser` one process trains, and its messages are on and off in turns of two seconds: what the trainer does
+for the page, without server and browser. Its turns are so short that it can be measured on a busy machine, too.
 
     python benchmarks/explore.py [--rounds 5] [--without-browser] [--save]
 """
@@ -14,8 +15,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import queue
 import re
-import resource
 import shutil
 import signal
 import statistics
@@ -23,30 +24,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
+from egalitarian.lab.config import Record
 from egalitarian.lab.executors import WORKER, process_environment, request_json
-from egalitarian.lab.explorer import charts
-from egalitarian.lab.explorer.messages import as_bytes
-from egalitarian.lab.explorer.watched import Watched
+from egalitarian.lab.explorer.messages import Outlet
+from egalitarian.lab.explorer.trainer import LiveMeter, LiveRun
+from egalitarian.lab.problems import Task
 from egalitarian.lab.runs import Request, Store, choose_device, hardware
+from egalitarian.lab.training import Ensemble, FullMeter, Meter, Stepper, train
 
 
 class Case(NamedTuple):
+    name: str
     method: str
     title: str
     values: dict[str, Any]
     epochs: int
 
 
-CASES = {
-    "long epochs (addition mod 97)": Case("egd", "EGD", {"measure.threshold": 1}, 60),
-    "short epochs (addition mod 23)": Case(
-        "sgd", "SGD", {"measure.threshold": 1, "task.modulus": 23, "model.width": 128, "training.batch": 64}, 3000
-    ),
-}
+SHORT = {"task.modulus": 23, "model.width": 128, "training.batch": 64, "measure.threshold": 1}
+CASES = (
+    Case("long epochs: EGD, addition mod 97", "egd", "EGD", {"measure.threshold": 1}, 60),
+    Case("short epochs: SGD, addition mod 23", "sgd", "SGD", SHORT, 3000),
+)
 
 
 def plain(case: Case, runs: Path) -> None:
@@ -75,22 +80,68 @@ def watched(case: Case, runs: Path, browser: Any) -> None:
     server.wait(20)
 
 
-def taken_here(case: Case, runs: Path, browser: Any) -> None:
-    """The same without a server: this process takes the trainer's messages."""
-    request = Request("addition-97", case.method, (0,), "cpu", 1, runs, values=case.values, epochs=case.epochs)
-    run = Watched(request)
-    run.start()
-    assert run.pid is not None
-    while not run.ended:
-        as_bytes({"series": charts.newest(run)})
-        time.sleep(1 / 20)
-    assert run.state == "finished", run.text
+class Switched:
+    """A meter that is one of two."""
+
+    splits_time = True
+
+    def __init__(self, plain: Meter, live: Meter) -> None:
+        self.now, self.meters = plain, {"worker": plain, "watched": live}
+
+    def wants_gradient(self, epoch: int) -> bool:
+        return self.now.wants_gradient(epoch)
+
+    def take_gradient(self, gradient: Tensor) -> None:
+        self.now.take_gradient(gradient)
+
+    def measure(self, epoch: int) -> tuple[list[list[Record]], Tensor]:
+        return self.now.measure(epoch)
 
 
-def used() -> float:
-    """CPU seconds of all processes that this one has started, and that have ended."""
-    all_of_them = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return all_of_them.ru_utime + all_of_them.ru_stime
+def within(case: Case, rounds: int) -> str:
+    """A row of the table: CPU milliseconds of an epoch, by turns, as medians of rounds."""
+    request = Request("addition-97", case.method, (0,), "cpu", 1, Path("runs"), values=case.values)
+    experiment = request.loaded
+    assert isinstance(experiment.task, Task)
+    ensemble = Ensemble(experiment, [0], choose_device("cpu"))
+    stepper = Stepper(experiment.method(case.method), ensemble.parameters)
+    page = subprocess.Popen([sys.executable, "-c", READS], stdin=subprocess.PIPE)
+    assert page.stdin is not None
+    outlet = Outlet(page.stdin)
+    run = LiveRun(request, outlet, queue.SimpleQueue())
+    meter = Switched(
+        FullMeter(ensemble, stepper), LiveMeter(FullMeter(ensemble, stepper), ensemble, outlet, experiment.task)
+    )
+    taken: dict[str, list[float]] = {"worker": [], "watched": []}
+    epochs = train(ensemble, stepper, meter=meter)
+    next(epochs)
+    for turn in range(2 * rounds):
+        kind = ("worker", "watched", "watched", "worker")[turn % 4]
+        meter.now = meter.meters[kind]
+        began, used, count = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() - began < TURN:
+            epoch = next(epochs)
+            if kind == "watched":
+                run.epoch([], epoch.records)
+            count += 1
+        taken[kind].append((time.process_time() - used) / count * 1000)
+    outlet.close()
+    page.stdin.close()
+    page.wait(10)
+    return row(case, taken, "ms")
+
+
+TURN = 2.0
+READS = "import sys; [None for _ in sys.stdin.buffer]"
+"""A page that reads all messages."""
+
+
+def row(case: Case, taken: Mapping[str, Sequence[float]], unit: str) -> str:
+    worker, there = (statistics.median(taken[kind]) for kind in ("worker", "watched"))
+    ratios = [two / one - 1 for one, two in zip(taken["worker"], taken["watched"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    span = f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"
+    return f"| {case.name} | {worker:.2f} {unit} | {there:.2f} {unit} | {span} |"
 
 
 def seconds(runs: Path) -> float:
@@ -100,31 +151,20 @@ def seconds(runs: Path) -> float:
     return stored.newest.path.stat().st_mtime - (stored.folder / "spec.json").stat().st_mtime
 
 
-NO_BROWSER = "CPU seconds of trainers, imports included; the messages are taken by this process, without a browser"
-
-
-def measure(rounds: int, watch: Callable[[Case, Path, Any], None], browser: Any) -> list[str]:
-    """A row of the table for each case."""
-    lines = []
-    for name, case in CASES.items():
-        taken: dict[str, list[float]] = {"worker": [], "watched": []}
-        for turn in range(rounds):
-            for kind in ("worker", "watched") if turn % 2 else ("watched", "worker"):
-                with tempfile.TemporaryDirectory() as folder:
-                    runs = Path(folder) / "runs"
-                    before = used()
-                    if kind == "worker":
-                        plain(case, runs)
-                    else:
-                        watch(case, runs, browser)
-                    taken[kind].append(used() - before if watch is taken_here else seconds(runs))
-                    clock = f"{seconds(runs):.2f} s by the clock"
-                    print(f"{time.strftime('%X')} {name}, {kind}: {taken[kind][-1]:.2f} s, {clock}", flush=True)
-        worker, there = (statistics.median(taken[kind]) for kind in ("worker", "watched"))
-        ratios = sorted(two / one - 1 for one, two in zip(taken["worker"], taken["watched"], strict=True))
-        span = f"{ratios[0]:+.1%} to {ratios[-1]:+.1%}"
-        lines.append(f"| {name} | {worker:.2f} s | {there:.2f} s | {there / worker - 1:+.1%} ({span}) |")
-    return lines
+def measure(case: Case, rounds: int, browser: Any) -> str:
+    """A row of the table: seconds of whole runs, as medians of rounds."""
+    taken: dict[str, list[float]] = {"worker": [], "watched": []}
+    for turn in range(rounds):
+        for kind in ("worker", "watched") if turn % 2 else ("watched", "worker"):
+            with tempfile.TemporaryDirectory() as folder:
+                runs = Path(folder) / "runs"
+                if kind == "worker":
+                    plain(case, runs)
+                else:
+                    watched(case, runs, browser)
+                taken[kind].append(seconds(runs))
+                print(f"{time.strftime('%X')} {case.name}, {kind}: {taken[kind][-1]:.2f} s", flush=True)
+    return row(case, taken, "s")
 
 
 def main() -> None:
@@ -134,17 +174,19 @@ def main() -> None:
     parser.add_argument("--save", action="store_true")
     arguments = parser.parse_args()
     if arguments.without_browser:
-        rows, how = measure(arguments.rounds, taken_here, None), NO_BROWSER
+        rows = [within(case, arguments.rounds) for case in CASES]
+        how = "CPU time of an epoch in one process, without server and browser"
     else:
         from playwright.sync_api import sync_playwright
 
         with sync_playwright() as playwright:
             options = ["--no-sandbox", "--disable-gpu"]
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=options)
-            rows, how = measure(arguments.rounds, watched, browser), "With the page in headless Chromium"
+            rows = [measure(case, arguments.rounds, browser) for case in CASES]
+        how = "With the page in headless Chromium"
     machine, day = hardware(choose_device("cpu")), datetime.date.today().isoformat()
     lines = [f"{machine}, {os.cpu_count()} cores, {day}. {how}. Medians of {arguments.rounds} rounds, in turns.", ""]
-    lines += ["| run | worker | watched | slower by (rounds) |", "|---|---|---|---|", *rows]
+    lines += ["| run | worker | watched | slower by (quartiles) |", "|---|---|---|---|", *rows]
     print("\n".join(lines))
     if arguments.save:
         kind = "-without-browser" if arguments.without_browser else ""

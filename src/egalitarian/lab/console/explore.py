@@ -25,9 +25,10 @@ def explore(
     runs: RunsOption = Path("runs"),
     data: DataOption = None,
 ) -> None:
-    """Watch networks while they train, on a local page; the toy problem with sliders.
+    """Watch networks train on a local page; play with the toy problem.
 
-    Pick an experiment, methods and settings, and start. Pause, stop, compare, and change settings on the way.
+    Pick an experiment, methods and settings, and start. Pause, stop, compare, and change settings on the way. A second page
+    has the toy problem with sliders.
 
     The page is on this machine alone, and its address has a random token. Ctrl-C closes it and stops what trains; runs are
     stored, as by `egalitarian run`. It needs the extra named explore.

@@ -55,7 +55,7 @@ def report(
     ] = False,
     runs: SourceOption = None,
 ) -> None:
-    """Write tables, figures and a web page from stored runs. Never trains.
+    """Write tables, figures and a web page of stored runs. Never trains.
 
     Evidence is read like stored runs: see `egalitarian pack`. Tables are in Markdown, CSV and LaTeX, figures in PNG and
     SVG. Files of an earlier report that this one lacks are removed; your own files stay.
@@ -110,7 +110,7 @@ def pack(
     everything: Annotated[bool, typer.Option("--all", help="Pack runs of other settings, too.")] = False,
     runs: RunsOption = STORE,
 ) -> None:
-    """Pack stored runs into evidence: a few small files, for a repository.
+    """Pack stored runs into evidence: few small files, for a repository.
 
     Evidence has every run's settings, environment, accuracies and losses of each epoch, and the snapshots that figures
     show. `egalitarian report` and `check` read it like stored runs.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import secrets
 import socket
 import warnings
@@ -40,6 +42,8 @@ def serve(defaults: Defaults, announce: Callable[[str], None], port: int = 0) ->
     def show_training() -> None:
         TrainPage(session, defaults)
 
+    # a second Ctrl-C cancels requests, which is no error
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not _is_cancelled(record.exc_info))
     # at its start NiceGUI looks at every object of the process, also at deprecated ones of torch
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"nicegui\.")
     add_looks()
@@ -69,6 +73,10 @@ def serve(defaults: Defaults, announce: Callable[[str], None], port: int = 0) ->
     finally:
         session.close()
         listening.close()
+
+
+def _is_cancelled(found: Any) -> bool:
+    return bool(found) and isinstance(found[1], asyncio.CancelledError)
 
 
 def bound(port: int) -> socket.socket:

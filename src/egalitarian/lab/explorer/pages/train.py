@@ -66,6 +66,7 @@ class TrainPage:
                     ),
                 ]
         self._inks = Inks(self._redraw)
+        self._tick()  # the page comes with the runs on it
         ui.timer(FASTEST, self._tick)
 
     @property

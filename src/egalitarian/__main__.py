@@ -16,7 +16,7 @@ egalitarian {version}: egalitarian gradient descent for PyTorch. The library is 
     import egalitarian as eg
     egd = eg.attach(optimizer, model)
 
-The lab's commands (grok, list, show, run, report, check, toy, bench, tune, data) need {missing}:
+The lab's commands (grok, list, show, run, explore, report, check, toy, bench, tune, data) need {missing}:
     pip install 'egalitarian[lab]'    (in a checkout: pip install '.[lab]')
 """
 

@@ -163,9 +163,30 @@ LAB_NEEDS = {
 """What the GPU machine has, too. Pillow comes with matplotlib, markdown-it-py with rich."""
 
 
+PAGES = {file for file in FILES if file.parent == LAB / "explorer" / "pages"}
+"""What needs the extra `explore`, and is imported by the explorer's server alone, when it serves."""
+
+
 @pytest.mark.parametrize("file", [file for file in FILES if LAB in file.parents], ids=label)
 def test_the_lab_needs_what_the_extra_installs(file: Path) -> None:
-    assert outside(file) <= LAB_NEEDS | ({"triton"} if file.stem in TRITON else set())
+    serves = {"nicegui"} if file in PAGES else {"nicegui", "uvicorn", "fastapi"} if label(file) == SERVER else set()
+    assert outside(file) <= LAB_NEEDS | serves | ({"triton"} if file.stem in TRITON else set())
+
+
+SERVER = "lab/explorer/server.py"
+
+
+def test_nothing_else_imports_a_page() -> None:
+    names = {module(file) for file in PAGES if file.name != "__init__.py"}
+    assert {label(file) for file in FILES if imports(file) & names and file not in PAGES} == {SERVER}
+    top = {name for node in tree(LAB.parent / SERVER).body for name in _names_imported(node)}
+    assert not {name for name in top if name.startswith(("nicegui", "uvicorn", "fastapi")) or name in names}
+
+
+def _names_imported(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.ImportFrom):
+        return {node.module or ""}
+    return {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
 
 
 def test_no_class_name_occurs_twice() -> None:
@@ -192,7 +213,7 @@ def test_no_small_file_has_a_single_importer() -> None:
 
 
 def test_the_house_has_few_files() -> None:
-    """It was rebuilt with 130. Tiers, CUDA graphs, evidence, trainers, the HTML page and Fourier measures came later."""
-    assert len(FILES) <= 180
+    """It was rebuilt with 130. Tiers, CUDA graphs, evidence, trainers, the HTML page, measures, the explorer came later."""
+    assert len(FILES) <= 195
     assert len(list((LAB / "report").rglob("*.py"))) <= 31
     assert len(list((LAB / "tuning").rglob("*.py"))) <= 8

@@ -35,7 +35,7 @@ from egalitarian.lab.config import (
     names,
     of_any_version,
 )
-from egalitarian.lab.runs import Source, StoredRun, StoreError
+from egalitarian.lab.runs import Source, StoredRun, StoreError, recordings_in
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -62,6 +62,8 @@ class Gathered:
     """Folders without a trained epoch. They are not in `runs`."""
     readings: tuple[Reading, ...] = field(repr=False)
     """Of `runs`, in their order."""
+    recordings: tuple[str, ...] = ()
+    """Names of recordings, whose settings changed on the way. They are not in `runs`."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -69,6 +71,9 @@ class Gathered:
         found = []
         if self.not_begun:
             found.append(f"Not begun, without a trained epoch, and counted nowhere: {', '.join(self.not_begun)}")
+        if self.recordings:
+            what = "Recordings, whose settings changed while they trained, are counted nowhere"
+            found.append(f"{what}: {', '.join(self.recordings)}")
         old = Counter(f"{run.experiment} {run.method}" for run in self.runs if run.old)
         if old:
             counts = ", ".join(f"{name} ({count})" for name, count in old.items())
@@ -176,7 +181,8 @@ def gather(store: Source, experiments: Sequence[str] = ()) -> Gathered:
     variants += others
     runs, readings = tuple(run for run, _ in counted), tuple(reading for _, reading in counted)
     rest = (tuple(variants), tuple(warnings), tuple(not_begun))
-    return Gathered(tuple(loaded.values()), bool(experiments), runs, *rest, readings)
+    recordings = tuple(path.relative_to(store.root).as_posix() for path in recordings_in(store.root))
+    return Gathered(tuple(loaded.values()), bool(experiments), runs, *rest, readings, recordings)
 
 
 def _one_of_each_seed(

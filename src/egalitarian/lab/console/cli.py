@@ -12,6 +12,7 @@ from rich.console import Console
 from egalitarian import __version__
 from egalitarian.lab import config
 from egalitarian.lab.console.data import data
+from egalitarian.lab.console.explore import explore
 from egalitarian.lab.console.options import (
     Command,
     CommandGroup,
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 app.command(cls=Command)(grok)
 app.command("list", cls=Command)(list_experiments)
-for command in (show, run, report, check, pack, toy, bench, tune, data):
+for command in (show, run, explore, report, check, pack, toy, bench, tune, data):
     app.command(cls=Command)(command)
 
 

@@ -121,7 +121,7 @@ def pack(
     everything: Annotated[bool, typer.Option("--all", help="Pack runs of other settings, too.")] = False,
     runs: RunsOption = STORE,
 ) -> None:
-    """Pack stored runs into evidence: a few small files, for a repository.
+    """Pack stored runs into evidence: few small files, for a repository.
 
     Evidence has every run's settings, environment, accuracies and losses of each epoch, and the snapshots that figures
     show. `egalitarian report` and `check` read it like stored runs.

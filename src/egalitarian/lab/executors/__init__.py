@@ -13,7 +13,18 @@ from egalitarian.lab.executors.local import (
     Executor,
     Lines,
     Pool,
+    process_environment,
     request_json,
 )
 
-__all__ = ["STOPPED", "TIME_OVER", "WORKER", "Executable", "Executor", "Lines", "Pool", "request_json"]
+__all__ = [
+    "STOPPED",
+    "TIME_OVER",
+    "WORKER",
+    "Executable",
+    "Executor",
+    "Lines",
+    "Pool",
+    "process_environment",
+    "request_json",
+]

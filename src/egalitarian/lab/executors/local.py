@@ -208,7 +208,6 @@ class Pool:
             process.terminate()
 
     def _start(self, request: Executable) -> subprocess.Popen[str]:
-        inherited = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "PYTHONPATH")}
         others = min(self._most, len(self._requests)) - 1
         with tempfile.TemporaryFile("w+") as file:  # not a pipe, which blocks when it is full
             file.write(request_json(request))
@@ -220,7 +219,7 @@ class Pool:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={**inherited, **_search_path(), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", CONCURRENT: str(others)},
+                env=process_environment(others),
                 start_new_session=True,  # a terminal's Ctrl-C reaches the pool alone, which passes it on once
             )
 
@@ -237,6 +236,12 @@ class Pool:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def process_environment(others: int) -> dict[str, str]:
+    """The environment of a process that trains next to so many others."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "PYTHONPATH")}
+    return {**inherited, **_search_path(), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", CONCURRENT: str(others)}
 
 
 def _search_path() -> dict[str, str]:

@@ -21,6 +21,7 @@ from egalitarian.lab.runs.outcome import (
 )
 from egalitarian.lab.runs.packing import Packing, Written, pack
 from egalitarian.lab.runs.provenance import CONCURRENT, TimeSpent, environment, hardware
+from egalitarian.lab.runs.recordings import RunRecording, recordings_in
 from egalitarian.lab.runs.request import (
     Request,
     choose_device,
@@ -30,7 +31,7 @@ from egalitarian.lab.runs.request import (
     unfinished,
 )
 from egalitarian.lab.runs.store import Store, Stored
-from egalitarian.lab.runs.sweeps import sweep, try_step
+from egalitarian.lab.runs.sweeps import Watch, interrupts, meter_of, restore, states_of, sweep, try_step
 
 __all__ = [
     "CONCURRENT",
@@ -46,6 +47,7 @@ __all__ = [
     "Reads",
     "Record",
     "Request",
+    "RunRecording",
     "Silent",
     "Source",
     "Stop",
@@ -54,15 +56,21 @@ __all__ = [
     "Stored",
     "StoredRun",
     "TimeSpent",
+    "Watch",
     "Written",
     "choose_device",
     "configure_process",
     "environment",
     "epoch_text",
     "hardware",
+    "interrupts",
     "message_of",
+    "meter_of",
     "open_source",
     "pack",
+    "recordings_in",
+    "restore",
+    "states_of",
     "stored_progress",
     "sweep",
     "threshold_text",

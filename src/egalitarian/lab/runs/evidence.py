@@ -33,6 +33,7 @@ from egalitarian.lab.config import (
 )
 from egalitarian.lab.runs.files import StoreError
 from egalitarian.lab.runs.provenance import TimeSpent
+from egalitarian.lab.runs.recordings import refuse_recordings
 from egalitarian.lab.runs.store import Store, folders_of
 
 FORMAT = "egalitarian evidence 1"
@@ -224,6 +225,7 @@ class Evidence:
 
 def open_source(folder: Path) -> Store | Evidence:
     """The runs of a folder: a store, or evidence."""
+    refuse_recordings(folder)
     packed, stored = (any(folder.glob(pattern)) for pattern in (f"*{ENDING}", "*/*/seed-*"))
     if packed and stored:
         raise StoreError(f"{folder} must hold stored runs or evidence, got both; move the {ENDING} files to another folder")

@@ -16,7 +16,7 @@ from egalitarian.lab.runs.evidence import Evidence
 from egalitarian.lab.runs.files import StoreError
 from egalitarian.lab.runs.outcome import Listener, Outcome, Progress, Stop
 from egalitarian.lab.runs.store import Store
-from egalitarian.lab.runs.sweeps import read_progress, sweep, try_step
+from egalitarian.lab.runs.sweeps import Watch, read_progress, sweep, try_step
 
 FOLDERS = ("runs", "data", "have")
 
@@ -119,7 +119,7 @@ class Request:
         return stages
 
 
-def train_requests(requests: Sequence[Request], listener: Listener) -> list[list[Progress]]:
+def train_requests(requests: Sequence[Request], listener: Listener, watch: Watch | None = None) -> list[list[Progress]]:
     """Trains in this process, one after another, what is not stored. Returns the progress of every request's seeds."""
 
     def train(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
@@ -127,7 +127,7 @@ def train_requests(requests: Sequence[Request], listener: Listener) -> list[list
         if done:
             listener.stored(list(done.values()), stop)
         if rest := [seed for seed in seeds if seed not in done]:
-            trained = sweep(request.loaded, request.method, rest, store, device, stop=stop, listener=listener)
+            trained = sweep(request.loaded, request.method, rest, store, device, stop=stop, listener=listener, watch=watch)
             done |= dict(zip(rest, trained, strict=True))
         return [done[seed] for seed in seeds]
 

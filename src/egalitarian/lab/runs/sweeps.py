@@ -7,7 +7,7 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -18,7 +18,7 @@ from egalitarian.lab.config import OLD_VERSION, Experiment, Run, SpecError, eith
 from egalitarian.lab.runs.outcome import Interrupted, Listener, Outcome, Progress, Silent, Stop
 from egalitarian.lab.runs.provenance import environment
 from egalitarian.lab.runs.store import Store, Writer
-from egalitarian.lab.training import Ensemble, Epoch, Fourier, FullMeter, Spectra, Stepper, train
+from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Meter, Spectra, Stepper, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""
@@ -26,13 +26,23 @@ STAY = {"cuda": 0.5}
 """The share of a batch, by device, that may be done before the others continue without it. A new capture of CUDA graphs
 costs more than a few seeds that continue without being recorded. Elsewhere a seed leaves as soon as it is done."""
 States = list[dict[str, Tensor]]
+Watch = Callable[[Meter, Ensemble, Stepper], Meter]
+"""Makes a meter that looks at the networks, too, while they train. Its records are those of the meter that it gets."""
 
 
 class Trainer:
     """Trains batches of seeds. A seed that is done leaves; the others continue as a smaller batch."""
 
-    def __init__(self, writers: Mapping[int, Writer], stop: Stop, device: torch.device, listener: Listener) -> None:
+    def __init__(
+        self,
+        writers: Mapping[int, Writer],
+        stop: Stop,
+        device: torch.device,
+        listener: Listener,
+        watch: Watch | None = None,
+    ) -> None:
         self._writers, self._stop, self._device, self._listener = writers, stop, device, listener
+        self._watch = watch
 
     def train(self, batch: list[Progress]) -> None:
         """Trains these seeds, which are at the same epoch, until each is done. Raises Interrupted when all are saved."""
@@ -44,7 +54,7 @@ class Trainer:
             if checkpoint is not None:  # newer checkpoints go first: they hold checksums of records that begin() cuts off
                 writer.remove_other_checkpoints(checkpoint.epoch)
             writer.begin(checkpoint, about)
-        with _interrupts() as interrupted:
+        with interrupts() as interrupted:
             self._listener.begins(batch, self._stop)  # a listener may interrupt: the run has a checkpoint even then
             while batch:
                 states = self._train_until_some_are_done(batch, states, interrupted)
@@ -65,9 +75,8 @@ class Trainer:
         if states is None:
             states = self._save(ensemble, stepper, indices, 0)
         else:
-            _restore(ensemble, stepper, states)
-        fourier = Fourier.of(first.experiment, ensemble)
-        meter = FullMeter(ensemble, stepper, _spectra(first, self._device), fourier)
+            restore(ensemble, stepper, states)
+        meter = meter_of(first, ensemble, stepper, self._watch)
         saved = time.monotonic()
         for epoch in train(ensemble, stepper, batch[0].next_epoch, meter=meter):
             training = [index for index in indices if not batch[index].done(self._stop)]
@@ -99,10 +108,7 @@ class Trainer:
 
     def _save(self, ensemble: Ensemble, stepper: Stepper, indices: Sequence[int], epoch: int) -> States:
         """Writes the new checkpoints of these seeds, and removes the old when all are safe. Returns the states of all."""
-        states = [
-            {**{f"parameters.{name}": tensor.detach()[index] for name, tensor in ensemble.parameters.items()}, **state}
-            for index, state in enumerate(stepper.states())
-        ]
+        states = states_of(ensemble, stepper)
         for index in indices:
             self._writers[ensemble.seeds[index]].save(epoch, states[index], ensemble.seeds)
         for index in indices:
@@ -118,7 +124,16 @@ def _load(batch: list[Progress]) -> States | None:
     return [checkpoint.tensors() for checkpoint in checkpoints]
 
 
-def _restore(ensemble: Ensemble, stepper: Stepper, states: States) -> None:
+def states_of(ensemble: Ensemble, stepper: Stepper) -> States:
+    """By seed: the weights, and all that it needs to resume."""
+    return [
+        {**{f"parameters.{name}": tensor.detach()[index] for name, tensor in ensemble.parameters.items()}, **state}
+        for index, state in enumerate(stepper.states())
+    ]
+
+
+def restore(ensemble: Ensemble, stepper: Stepper, states: States) -> None:
+    """Resumes from the states of all seeds."""
     with torch.no_grad():
         for name, parameter in ensemble.parameters.items():
             for own, state in zip(parameter, states, strict=True):
@@ -126,12 +141,13 @@ def _restore(ensemble: Ensemble, stepper: Stepper, states: States) -> None:
     stepper.load([{key: value.to(ensemble.device) for key, value in state.items()} for state in states])
 
 
-def _spectra(run: Run, device: torch.device) -> Spectra:
-    """What `measure.spectra` means on this device."""
+def meter_of(run: Run, ensemble: Ensemble, stepper: Stepper, watch: Watch | None = None) -> Meter:
+    """What is measured of a run, with `measure.spectra` as it is meant on the device."""
     setting = run.experiment.measure.spectra
-    if setting == "auto":
-        return "snapshots" if device.type == "cuda" else "epochs"
-    return setting
+    auto: Spectra = "snapshots" if ensemble.device.type == "cuda" else "epochs"
+    fourier = Fourier.of(run.experiment, ensemble)
+    meter = FullMeter(ensemble, stepper, auto if setting == "auto" else setting, fourier)
+    return meter if watch is None else watch(meter, ensemble, stepper)
 
 
 def _tiers(run: Run) -> dict[str, str]:
@@ -140,7 +156,7 @@ def _tiers(run: Run) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
+def interrupts() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM end the training after the running epoch, with everything saved; a second one ends it at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -169,10 +185,12 @@ def sweep(
     *,
     stop: Stop | None = None,
     listener: Listener | None = None,
+    watch: Watch | None = None,
 ) -> list[Progress]:
     """Trains the seeds of one method as a batch until each is done; returns the progress of each, in the order given.
 
     It is a sweep over seeds, not over hyper-parameters. Stored seeds are not trained again, unfinished ones resume.
+    `watch` may look at the networks while they train; it changes no record.
     """
     stop = stop or Stop.of(experiment, method)
     listener = listener or Silent()
@@ -188,7 +206,7 @@ def sweep(
             known = _look_up(runs, store, stop)  # again, now that no other process can change them
         if done := [progress for progress in known.values() if progress.done(stop)]:
             listener.stored(done, stop)
-        trainer = Trainer(writers, stop, device, listener)
+        trainer = Trainer(writers, stop, device, listener, watch)
         try:
             batches = _batches([known[seed] for seed in writers if not known[seed].done(stop)])
             while batches:

@@ -17,7 +17,7 @@ from egalitarian.lab.theory.curves import (
     plateaus_over_zeta,
     shift_curves,
 )
-from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, check_eps
+from egalitarian.lab.theory.problem import EqualProblem, ShiftedProblem, check_eps, start_at
 from egalitarian.lab.theory.settings import (
     CloudSettings,
     CurveSettings,
@@ -25,6 +25,7 @@ from egalitarian.lab.theory.settings import (
     PlateauSettings,
     load_settings,
 )
+from egalitarian.lab.theory.theorem import plateau, plateau_egd, plateau_large
 
 __all__ = [
     "ClaimSummary",
@@ -42,9 +43,13 @@ __all__ = [
     "clouds",
     "equal_curves",
     "load_settings",
+    "plateau",
+    "plateau_egd",
+    "plateau_large",
     "plateaus_over_eps",
     "plateaus_over_zeta",
     "shift_curves",
+    "start_at",
     "summarize",
     "toy_claims",
 ]

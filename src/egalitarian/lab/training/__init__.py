@@ -7,6 +7,7 @@ from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, 
 from egalitarian.lab.training.ensemble import Ensemble
 from egalitarian.lab.training.fourier import Fourier, concentration, fourier_power
 from egalitarian.lab.training.loop import AccuracyMeter, Epoch, FullMeter, Meter, Spectra, train
+from egalitarian.lab.training.metrics import Sketch, singular_values
 from egalitarian.lab.training.stepper import Stepper
 
 __all__ = [
@@ -19,12 +20,14 @@ __all__ = [
     "FullMeter",
     "MakeSteps",
     "Meter",
+    "Sketch",
     "Spectra",
     "Stepper",
     "Steps",
     "captured",
     "concentration",
     "fourier_power",
+    "singular_values",
     "steps_for",
     "train",
     "why_eager",

@@ -1,0 +1,1 @@
+"""The explorer's pages. Its files need NiceGUI: only `server.py` imports them, when it serves."""

@@ -18,7 +18,7 @@ from egalitarian.lab.config import OLD_VERSION, Experiment, Run, SpecError, eith
 from egalitarian.lab.runs.outcome import Interrupted, Listener, Outcome, Progress, Silent, Stop
 from egalitarian.lab.runs.provenance import environment
 from egalitarian.lab.runs.store import Store, Writer
-from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Meter, Spectra, Stepper, train
+from egalitarian.lab.training import Ensemble, Epoch, Fourier, FullMeter, Meter, Spectra, Stepper, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from egalitarian.lab import config
-from egalitarian.lab.config import Method, Optim, catalog
+from egalitarian.lab.config import FOURIER, Method, Optim, catalog
 from egalitarian.lab.console.cli import main
 from egalitarian.lab.problems import CNN, Data, Split, Task, stream
 from egalitarian.lab.runs import Stop, Store, sweep
-from egalitarian.lab.training import Captured, Eager, Ensemble, Stepper, train, why_eager
+from egalitarian.lab.training import Captured, Eager, Ensemble, Fourier, FullMeter, Stepper, train, why_eager
 from egalitarian.lab.training.optimizers import Muon
 from egalitarian.lab.training.spectra import HalfSpectrum, Power, RandomSpectrum, ReversedSpectrum
 from egalitarian.transforms import MatrixTransform, Site
@@ -284,3 +284,17 @@ def test_accuracy_during_an_epoch_is_counted_by_captured_steps() -> None:
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
     assert found[0][1].min() > 0
+
+
+def test_fourier_measures_are_the_same_on_the_gpu() -> None:
+    """Beside the captured measures, from the same weights."""
+    experiment = catalog.load("addition-97", [*SMALL, "measure.fourier=epochs"])
+    found = {}
+    for device in ("cpu", "cuda"):
+        ensemble = Ensemble(experiment, [3, 5], torch.device(device))
+        stepper = Stepper(experiment.method("egd"), ensemble.parameters)
+        meter = FullMeter(ensemble, stepper, "snapshots", Fourier.of(experiment, ensemble))
+        epochs = train(ensemble, stepper, meter=meter)
+        found[device] = [records[0] for _ in range(4) for records in next(epochs).records]
+    for cpu, cuda in zip(found["cpu"], found["cuda"], strict=True):
+        assert [cuda[name] for name in FOURIER] == pytest.approx([cpu[name] for name in FOURIER], rel=1e-6)

@@ -73,6 +73,9 @@ def write_run(
             records = [record]
             if is_snapshot(epoch):
                 records.append({"epoch": epoch, "snapshot": a_snapshot(epoch, direction)})
+                if loaded.measure.fourier != "off":
+                    record |= fourier_measures(epoch)
+                    records[1]["snapshot"] |= {"fourier_power": a_power(epoch)}
             seconds = ms * together / 1000 * (1 + 0.1 * math.sin(epoch))
             timing = {"epoch": epoch, "training": seconds, "measuring": 0.5 * seconds, "seeds": together, "device": "cuda"}
             writer.append(records, timing)
@@ -117,6 +120,19 @@ def a_snapshot(epoch: int, direction: np.ndarray) -> dict[str, Any]:
         "singular_values": [float(f"{value:.6g}") for value in values],
         "displacement": encode(displacement),
     }
+
+
+def fourier_measures(epoch: int) -> Record:
+    learnt = epoch / (epoch + 20)
+    losses = {"excluded_loss": 1 + 3 * learnt, "restricted_loss": 4 - 3 * learnt}
+    return {"concentration": 0.9 * learnt, **losses, "logit_scale": 1 + epoch}
+
+
+def a_power(epoch: int) -> list[float]:
+    """Of 48 frequencies: the more is in the tenth, the later."""
+    shares = np.full(48, 1.0)
+    shares[9] += epoch
+    return [float(f"{share:.6g}") for share in shares / shares.sum()]
 
 
 def a_seed(crossed: int | None, epochs: int = 1000, budget: int | None = None) -> RunSummary:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
-from report_records import SPECTRUM, a_seed, write_curves
+from report_records import SPECTRUM, a_seed, write_curves, write_run
 
-from egalitarian.lab.analysis import Gathered, band, common_seed, fan, gather, survival
+from egalitarian.lab.analysis import Gathered, band, common_seed, fan, gather, powers, survival
 from egalitarian.lab.analysis.curves import project
 from egalitarian.lab.config import SPECTRUM_BITS, single
 from egalitarian.lab.runs import Store
@@ -34,6 +36,24 @@ def test_without_hold_only_seeds_in_training_count(gathered: Gathered) -> None:
     found = band(gathered, "addition-97", "egd", "distance")
     held = dict(zip(found.epochs.astype(int), found.high, strict=True))
     assert held[94] == pytest.approx(10 * np.log1p(94))
+
+
+def test_a_band_has_no_points_where_nothing_was_measured(tmp_path: Path) -> None:
+    """Fourier measures and spectra may be read in snapshots alone: a line between them is no measurement either."""
+    write_run(store := Store(tmp_path), "addition-97-fourier", "egd", 0, 20)
+    found = band(gather(store), "addition-97-fourier", "egd", "excluded_loss")
+    assert found.epochs.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 25]
+    assert found.middle == pytest.approx(1 + 3 * found.epochs / (found.epochs + 20))
+
+
+def test_powers_are_those_of_a_runs_snapshots(tmp_path: Path, gathered: Gathered) -> None:
+    write_run(store := Store(tmp_path), "addition-97-fourier", "egd", 3, 20)
+    _, shares = powers(gather(store), "addition-97-fourier", "egd", 3)
+    assert shares.shape == (13, 48)
+    assert shares[-1, 9] == pytest.approx(26 / 73, rel=1e-3)
+    nothing = [(gather(store), "addition-97-fourier", None), (gathered, "addition-97", 0)]
+    for source, experiment, seed in nothing:
+        assert [len(part) for part in powers(source, experiment, "egd", seed)] == [0, 0]
 
 
 def test_the_fan_is_the_spectrums_quantiles(gathered: Gathered) -> None:

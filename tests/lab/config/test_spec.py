@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from small import small
 
-from egalitarian.lab.config import catalog, spec
+from egalitarian.lab.config import SpecError, catalog, spec
 from egalitarian.lab.config.spec import Run
 
 
@@ -27,6 +28,8 @@ def test_ids_are_what_they_were() -> None:
         "epochs=7",
         "measure.threshold=0.5",
         "measure.past=50",
+        "measure.fourier=snapshots",
+        "measure.key_frequencies=3",
         "title_of_method",
         "by_default=false",
         "task.train_fraction=0.5",
@@ -114,3 +117,21 @@ def test_what_is_described_is_the_run() -> None:
     assert said["task"]["modulus"] == 7
     assert said["settings"]["optim"]["lr"] == run.method.optim.lr
     assert said["settings"]["transform"] == [{"name": "polar", "precision": "exact"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("parity-2", (), "measure.fourier must be 'off' for task 'parity' as it is set, got 'snapshots'; waves need "),
+        ("mnist", (), "measure.fourier must be 'off' for task 'mnist' as it is set, got 'snapshots'; waves need "),
+        ("multiplication-97", ("task.modulus=96",), "measure.fourier must be 'off' for task 'modular' as it is set, got "),
+        ("multiplication-97", ("task.modulus=2",), "measure.fourier must be 'off' for task 'modular' as it is set, got "),
+        ("addition-97", ("task.modulus=257",), "measure.fourier must be 'off' for more than 256 numbers, got 257; lower "),
+        ("addition-97", ("task.modulus=9",), "measure.key_frequencies must be at most 4, got 5; a group of 9 has no more "),
+        ("multiplication-97", ("task.modulus=3",), "measure.key_frequencies must be at most 1, got 5; a group of 2 has "),
+    ],
+)
+def test_fourier_measures_are_refused_where_they_have_no_meaning(name: str, changes: tuple[str, ...], said: str) -> None:
+    catalog.load(name, changes)
+    with pytest.raises(SpecError, match=re.escape(said)):
+        catalog.load(name, [*changes, "measure.fourier=snapshots"])

@@ -167,6 +167,12 @@ def test_a_users_experiment_gets_a_table_and_figures_of_its_own(tmp_path: Path) 
         assert FIGURES[plan.kind].draw(gathered, gathered.experiments, plan.methods).axes
 
 
+def test_an_experiment_that_asks_for_fourier_measures_has_their_figure(tmp_path: Path) -> None:
+    write_run(store := Store(tmp_path / "runs"), "addition-97-fourier", "egd", 0, 20)
+    kinds = [plan.kind for plan in contents_for(gather(store)).figures if plan.experiments == ("addition-97-fourier",)]
+    assert kinds == ["costs", "curves", "spectra", "fourier", "distances", "trajectories"]
+
+
 def test_the_default_folder_is_not_that_of_the_committed_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nothing").mkdir()

@@ -14,9 +14,9 @@ import pytest
 from report_records import a_record, write_run
 from small import groks, run
 
-from egalitarian.lab.analysis import gather
-from egalitarian.lab.config import KEPT, LEARNING, SPECTRUM_BITS, Coarse, Run, is_kept, single
-from egalitarian.lab.runs import Evidence, Stop, Store, StoreError, open_source, pack
+from egalitarian.lab.analysis import gather, powers
+from egalitarian.lab.config import FOURIER, KEPT, LEARNING, SPECTRUM_BITS, Coarse, Run, is_kept, single
+from egalitarian.lab.runs import Evidence, Stop, Store, Stored, StoreError, open_source, pack
 
 EXPERIMENT = groks()
 
@@ -73,6 +73,37 @@ def test_spectra_that_a_figure_shows_are_packed(tmp_path: Path) -> None:
     for old, new in zip(stored.snapshots(), packed.snapshots(), strict=True):
         assert old.singular_values is not None
         assert np.array_equal(new.singular_values, single(old.singular_values, SPECTRUM_BITS))
+
+
+def test_fourier_measures_come_back_where_a_run_has_some(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs")
+    stored = write_run(store, "addition-97-fourier", "egd", 0, 20)
+    write_run(store, "addition-97", "egd", 0, 20)
+    assert pack(store, tmp_path / "evidence").errors == []
+    evidence = Evidence(tmp_path / "evidence")
+    (packed,), (without,) = evidence.of("addition-97-fourier"), evidence.of("addition-97")
+    for old, new in zip(stored.snapshots(), packed.snapshots(), strict=True):
+        assert old.fourier_power is not None
+        assert np.array_equal(new.fourier_power, single(old.fourier_power, SPECTRUM_BITS))
+    for old, new in zip(stored.epochs(), packed.epochs(), strict=True):
+        assert {name: new.get(name) for name in FOURIER} == {
+            name: float(np.float32(old[name])) if name in old else None for name in FOURIER
+        }
+    assert all(snapshot.fourier_power is None for snapshot in without.snapshots())
+    assert not set(FOURIER) & set(without.columns)
+
+
+def test_a_run_that_was_measured_from_later_on_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was begun without Fourier measures, and went on with them. Reports leave out what is not there."""
+    store = Store(tmp_path / "runs")
+    stored = write_run(store, "addition-97-fourier", "egd", 0, 20)
+    late = [each if each.epoch > 5 else each._replace(fourier_power=None) for each in stored.snapshots()]
+    monkeypatch.setattr(Stored, "snapshots", lambda self: late)
+    assert pack(store, tmp_path / "evidence").errors == []
+    both = [powers(gather(source), "addition-97-fourier", "egd", 0) for source in (store, Evidence(tmp_path / "evidence"))]
+    assert np.array_equal(both[0][0], both[1][0])
+    assert np.array_equal(both[0][1], both[1][1])
+    assert both[0][0].min() == 6
 
 
 def test_settings_environment_and_time_come_back(trained: Store, evidence: Evidence) -> None:

@@ -7,11 +7,15 @@ from itertools import product
 
 import pytest
 import torch
+from small import CPU, small
 from torch import Tensor
 
-from egalitarian.lab.problems import Group, stream
+from egalitarian.lab.config import FOURIER, Experiment, SpecError, is_snapshot
+from egalitarian.lab.problems import Group, Modular, stream
 from egalitarian.lab.problems.groups import Operation
+from egalitarian.lab.training import Ensemble, FullMeter, Stepper, train
 from egalitarian.lab.training.fourier import (
+    Fourier,
     concentration,
     excluded_logits,
     excluded_loss,
@@ -188,6 +192,8 @@ def test_what_is_memorised_is_excluded_from_restricted_logits_and_stays_in_exclu
     key = key_frequencies(memory, group, 3)
     assert excluded_loss(memory, group, key, train) < 1e-3
     assert restricted_loss(memory, group, key) > 1
+    everything = torch.arange(1, 12)[None]
+    assert restricted_loss(memory, group, everything) < 0.5, "with many keys it counts as waves: docs/lab.md"
     both = memory + pure_logits(group, [1, 4, 9])
     assert restricted_loss(both, group, key_frequencies(both, group, 3)) < 0.01
 
@@ -261,3 +267,134 @@ def test_seeds_in_one_call_equal_seeds_alone(operation: Operation) -> None:
         assert torch.equal(key[0], together[seed])
         expected = restricted_loss(logits, group, together)[seed : seed + 1]
         torch.testing.assert_close(restricted_loss(alone, group, key), expected)
+
+
+# measures of a run
+
+ON = ("measure.fourier=snapshots", "measure.key_frequencies=2")
+CASES = {
+    "addition": ("addition-97", ON),
+    "multiplication": ("multiplication-97", ON),
+    "subtraction of a number that is no prime": ("addition-97", (*ON, "task.operation=-", "task.modulus=8")),
+    "division": ("addition-97", (*ON, "task.operation=/")),
+    "transformer": ("transformer", ON),
+}
+
+
+def by_hand(experiment: Experiment, ensemble: Ensemble, seed: int) -> list[float]:
+    """Excluded and restricted loss and the scale of one seed, from the outputs of one pair at a time."""
+    task, group = experiment.task, experiment.task.group
+    assert isinstance(task, Modular)
+    assert group is not None
+    own = {name: value[seed].detach() for name, value in ensemble.parameters.items()}
+    trained = {tuple(pair.tolist()) for pair in torch.stack(task.decode(task.build(ensemble.seeds[seed]).train.inputs), 1)}
+    table, among = [], []
+    for a, b in product(group.elements.tolist(), repeat=2):
+        table.append(experiment.model.one(own, task.encode(torch.tensor([a]), torch.tensor([b])))[0])
+        among.append((a, b) in trained)
+    logits = torch.stack(table).reshape(1, group.size, group.size, -1)
+    pairs = torch.tensor(among).reshape(1, group.size, group.size)
+    key = key_frequencies(logits, group, 2)
+    found = (excluded_loss(logits, group, key, pairs), restricted_loss(logits, group, key), logit_scale(logits))
+    return [float(value) for value in found]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_measures_of_an_ensemble_are_those_of_each_network(case: str) -> None:
+    name, changes = CASES[case]
+    experiment = small(name, *changes)
+    ensemble = Ensemble(experiment, [3, 5], CPU)
+    fourier = Fourier(experiment, ensemble)
+    power = fourier.power()
+    measures = fourier.measures(power)
+    assert list(measures) == list(FOURIER)
+    assert measures["concentration"].tolist() == concentration(power).tolist()
+    for seed in range(2):
+        found = [measures[name][seed].item() for name in FOURIER[1:]]
+        assert found == pytest.approx(by_hand(experiment, ensemble, seed), rel=1e-5)
+    alone = Fourier(experiment, one := Ensemble(experiment, [5], CPU))
+    torch.testing.assert_close(alone.power()[0], power[1])
+    torch.testing.assert_close(alone.measures(alone.power())["excluded_loss"][0], measures["excluded_loss"][1])
+    assert one.reading is not None
+
+
+def test_power_is_of_the_columns_that_read_numbers() -> None:
+    """A transformer has tokens for the operator and the equals sign, too."""
+    experiment = small("transformer", *ON)
+    ensemble = Ensemble(experiment, [0], CPU)
+    tokens = ensemble.parameters["tokens.weight"]
+    expected = fourier_power(tokens[:, :7].mT, Group("*", 7))
+    with torch.no_grad():
+        tokens[:, 7:] = 1e6
+    torch.testing.assert_close(Fourier(experiment, ensemble).power(), expected)
+
+
+@pytest.mark.parametrize("when", ["epochs", "snapshots"])
+def test_records_have_them_when_asked_and_nothing_else_changes(when: str) -> None:
+    experiment = small("addition-97", *ON, f"measure.fourier={when}", "measure.spectra=snapshots")
+    found = {}
+    for measured in (True, False):
+        ensemble = Ensemble(experiment, [0, 1], CPU)
+        stepper = Stepper(experiment.method("egd"), ensemble.parameters)
+        meter = FullMeter(ensemble, stepper, "snapshots", Fourier.of(experiment, ensemble) if measured else None)
+        epochs = train(ensemble, stepper, meter=meter)
+        records = [record for _ in range(12) for record in next(epochs).records[1]]
+        found[measured] = records, {name: value.detach().clone() for name, value in ensemble.parameters.items()}
+    (records, weights), (plain, untouched) = found[True], found[False]
+    assert all(torch.equal(weights[name], untouched[name]) for name in weights)
+    for own, without in zip(records, plain, strict=True):
+        snapshot = own.get("snapshot", {})
+        assert {key: value for key, value in own.items() if key not in (*FOURIER, "snapshot")} == {
+            key: value for key, value in without.items() if key != "snapshot"
+        }
+        if "snapshot" in own:
+            assert len(snapshot["fourier_power"]) == 3
+            assert sum(snapshot["fourier_power"]) == pytest.approx(1, abs=1e-5)
+            assert without["snapshot"] == {key: value for key, value in snapshot.items() if key != "fourier_power"}
+        else:
+            asked = when == "epochs" or is_snapshot(own["epoch"])
+            assert set(FOURIER) & set(own) == (set(FOURIER) if asked else set())
+
+
+def test_a_seed_that_diverges_leaves_the_others_measures() -> None:
+    experiment = small("addition-97", *ON)
+    ensemble = Ensemble(experiment, [0, 1], CPU)
+    fourier = Fourier(experiment, ensemble)
+    expected = fourier.measures(fourier.power())
+    with torch.no_grad():
+        ensemble.parameters["hidden.weight"][0] = math.nan
+    found = fourier.measures(fourier.power())
+    for name in FOURIER:
+        assert found[name][0].isnan()
+        assert found[name][1] == expected[name][1]
+
+
+def test_one_hidden_unit_and_two_numbers() -> None:
+    experiment = small(
+        "addition-97", "task.modulus=2", "model.width=1", "training.batch=1", "measure.fourier=snapshots",
+        "measure.key_frequencies=1",
+    )  # fmt: skip
+    fourier = Fourier(experiment, Ensemble(experiment, [0], CPU))
+    assert fourier.power().tolist() == [[1.0]]
+    assert all(math.isfinite(value) for value in fourier.measures(fourier.power()).values())
+
+
+def test_a_model_that_does_not_say_what_reads_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = small("addition-97", *ON)
+    monkeypatch.setattr(type(experiment.model), "reading", lambda self, parameters: None)
+    with pytest.raises(SpecError, match=r"^measure.fourier must be 'off' for model 'mlp', got 'snapshots'; override "):
+        Fourier(experiment, Ensemble(experiment, [0], CPU))
+
+
+def test_a_task_of_another_kind_or_with_inputs_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = small("addition-97", *ON)
+    ensemble = Ensemble(experiment, [0], CPU)
+    with monkeypatch.context() as changed:
+        changed.setattr(Modular, "encode", lambda self, a, b: torch.stack([b, self.modulus + a], 1))
+        with pytest.raises(SpecError, match=r"^decode of task 'modular' must give the pairs that encode was given, got "):
+            Fourier(experiment, ensemble)
+    other = small("parity-2")
+    monkeypatch.setattr(type(other.task), "group", Group("+", 7), raising=False)
+    changed_parity = other.replace(measure=experiment.measure)
+    with pytest.raises(SpecError, match=r"^measure.fourier must be 'off' for task 'parity', got 'snapshots'; make it "):
+        Fourier(changed_parity, ensemble)

@@ -76,7 +76,7 @@ def band_of(curves: pd.DataFrame, seeds: Sequence[RunSummary], measure: str, *, 
     """The same from curves of these seeds."""
     ordered = sorted(seeds, key=lambda seed: seed.seed)
     wide = curves.pivot_table(index="seed", columns="epoch", values=measure).reindex([seed.seed for seed in ordered])
-    epochs = np.array([epoch for epoch in wide.columns if is_kept(epoch)], dtype=float)
+    epochs = np.array([epoch for epoch in wide.columns if is_kept(epoch) and wide[epoch].notna().any()], dtype=float)
     held = wide.ffill(axis="columns")[epochs.astype(int)].to_numpy(dtype=float)
     training = epochs < np.array([[seed.outcome.epochs] for seed in ordered])
     passed = np.array([[hold and seed.outcome.crossed is not None] for seed in ordered])
@@ -143,6 +143,16 @@ def fan(snapshots: pd.DataFrame) -> tuple[Array, Array]:
             epochs.append(epoch)
             rows.append(np.median([np.quantile(values, SHARES) for values in spectra], axis=0))
     return np.array(epochs, dtype=float), np.array(rows, dtype=float).reshape(-1, len(SHARES))
+
+
+def powers(gathered: Gathered, experiment: str, method: str, seed: int | None) -> tuple[Array, Array]:
+    """(epochs, shares of each frequency) of one run's snapshots with Fourier power; empty without any."""
+    snapshots = gathered.snapshots(experiment, method, [] if seed is None else [seed])
+    rows = [(epoch, row) for epoch, row in zip(snapshots.epoch, snapshots.fourier_power, strict=True) if row is not None]
+    known = [(epoch, row) for epoch, row in rows if np.isfinite(row).all()]
+    if not known:
+        return np.empty(0), np.empty((0, 0))
+    return np.array([epoch for epoch, _ in known], dtype=float), np.stack([row for _, row in known])
 
 
 def _require_packed(snapshots: pd.DataFrame, column: str) -> None:

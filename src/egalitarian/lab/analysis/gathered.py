@@ -26,6 +26,7 @@ from egalitarian.lab.config import (
     VERSION,
     Experiment,
     Run,
+    Snapshot,
     beyond,
     current_experiment,
     current_method,
@@ -118,7 +119,7 @@ class Gathered:
         return self.curves[(self.curves.experiment == experiment) & (self.curves.method == method)]
 
     def snapshots(self, experiment: str, method: str, seeds: Sequence[int] | None = None) -> pd.DataFrame:
-        """One row per run and snapshot, read from disk: seed, epoch, singular_values, and a sketch of the displacement."""
+        """One row per run and snapshot, read from disk: seed, epoch, and the parts of a `Snapshot`."""
         import pandas as pd
 
         rows = [
@@ -127,7 +128,7 @@ class Gathered:
             if (run.experiment, run.method) == (experiment, method) and (seeds is None or run.seed in seeds)
             for snapshot in reading.snapshots()
         ]
-        return pd.DataFrame(rows, columns=["seed", "epoch", "singular_values", "displacement"])
+        return pd.DataFrame(rows, columns=["seed", *Snapshot._fields])
 
     def estimates(self) -> dict[str, dict[str, dict[str, Value]]]:
         """Epochs to the threshold by experiment and method, as plain values for summary.json."""

@@ -222,8 +222,9 @@ class Reading:
                 epoch,
                 None if values is None else single(values, SPECTRUM_BITS).astype(float),
                 None if displacement is None else Coarse.of(displacement).vector(),
+                None if power is None else single(power, SPECTRUM_BITS).astype(float),
             )
-            for epoch, values, displacement in self.stored.snapshots()
+            for epoch, values, displacement, power in self.stored.snapshots()
         ]
 
 

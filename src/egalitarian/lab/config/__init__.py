@@ -39,6 +39,7 @@ from egalitarian.lab.config.method import (
 )
 from egalitarian.lab.config.records import (
     CUT,
+    FOURIER,
     KEPT,
     LEARNING,
     SKETCH,
@@ -91,6 +92,7 @@ from egalitarian.lab.config.spec import (
 __all__ = [
     "CUT",
     "DEVICES",
+    "FOURIER",
     "KEPT",
     "LEARNING",
     "OLD_FAST",

@@ -14,15 +14,16 @@ from egalitarian.lab.config import renamed
 from egalitarian.lab.config.schema import Settings, SpecError, read, setting
 from egalitarian.lab.config.spec import Experiment
 
-FigureKind = Literal["curves", "costs", "learning", "shuffles", "spectra", "distances", "trajectories", "toy"]
+FigureKind = Literal["curves", "costs", "learning", "shuffles", "spectra", "fourier", "distances", "trajectories", "toy"]
 OWN_FIGURES: dict[FigureKind, str] = {
     "costs": "what every seed needed, or reached",
     "curves": "accuracy",
     "spectra": "the hidden gradient's singular values",
+    "fourier": "Fourier power by frequency, excluded and restricted loss",
     "distances": "distance from the start, and norm of the weights",
     "trajectories": "the weights' way through training",
 }
-"""The figures of an experiment that is in none of the paper's tables, with their titles."""
+"""The figures of an experiment that is in none of the paper's tables, with their titles; fourier if it is measured."""
 P = TypeVar("P", "TablePlan", "FigurePlan")
 
 
@@ -213,4 +214,5 @@ def _own_figures(experiment: Experiment) -> list[FigurePlan]:
             methods=methods,
         )
         for kind, what in OWN_FIGURES.items()
+        if kind != "fourier" or experiment.measure.fourier != "off"
     ]

@@ -113,8 +113,11 @@ def setting_of(key: Key) -> Key:
 
 
 def _voids_claim(key: Key, method: str) -> bool:
-    """Whether a claim about a method no longer applies once this setting has changed. A longer budget voids none."""
-    return key[1] == method and key[2] != "epochs" if key[0] == "methods" else key != ("measure", "past")
+    """Whether a claim about a method no longer applies once this setting has changed. A longer budget voids none, nor does
+    what is measured besides the threshold."""
+    if key[0] == "methods":
+        return key[1] == method and key[2] != "epochs"
+    return key[0] != "measure" or key[1] == "threshold"
 
 
 def _is_below(key: str, paths: Container[str]) -> bool:

@@ -19,7 +19,9 @@ SKETCH = 1024
 """Numbers in a sketch of the displacement: inner products are right to about 1 / sqrt(SKETCH) = 3 %."""
 LEARNING = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "validation_accuracy")
 """The measures of every epoch that reports read."""
-KEPT = ("weight_norm", "distance", "sigma_max", "sigma_min", "effective_rank")
+FOURIER = ("concentration", "excluded_loss", "restricted_loss", "logit_scale")
+"""The Fourier measures with one number for an epoch."""
+KEPT = ("weight_norm", "distance", "sigma_max", "sigma_min", "effective_rank", *FOURIER)
 """The measures that reports read at kept epochs alone."""
 PER_DECADE = 100
 """Kept epochs per decade of (epoch + 1): 400 for a run of ten thousand."""
@@ -67,11 +69,13 @@ def decode(text: str) -> array[float]:
 
 
 class Snapshot(NamedTuple):
-    """The spectrum of the hidden gradient, and a sketch of how far the weights have moved; None if not packed."""
+    """The spectrum of the hidden gradient, a sketch of how far the weights have moved, and the power of each frequency in
+    the first weight; None if not packed, or not measured."""
 
     epoch: int
     singular_values: NDArray[np.float64] | None
     displacement: NDArray[np.float64] | None
+    fourier_power: NDArray[np.float64] | None = None
 
 
 def single(values: NDArray[np.floating[Any]], bits: int = 24) -> NDArray[np.float32]:

@@ -27,6 +27,8 @@ OLD_VERSION = 1
 """The version before. It stays that of methods with neither a polar factor nor Muon, which version 2 does not concern."""
 OLD_FAST = "fast to 1e-2"
 """What version 1 computed as `fast`."""
+MOST_WAVES = 256
+"""The largest group with Fourier measures: they hold the logits of all pairs, which are its cube."""
 DEVICES = ("cpu", "cuda")
 """Types of devices that train runs."""
 
@@ -106,6 +108,11 @@ class Measure(Settings):
     spectra: Literal["auto", "epochs", "snapshots"] = setting("auto", meaning=False)
     """When the gradient's singular values are read: at every epoch, or in snapshots, at ten epochs per factor of ten. A
     GPU needs longer for them than for the epoch, so auto means snapshots there and epochs elsewhere."""
+    fourier: Literal["off", "epochs", "snapshots"] = setting("off", meaning=False)
+    """When the Fourier measures of modular arithmetic are read: never, at every epoch, or in snapshots. They are the power
+    of each frequency in the first weight and its concentration, excluded and restricted loss, and the logits' scale."""
+    key_frequencies: int = setting(5, least=1, meaning=False)
+    """How many frequencies excluded and restricted loss are about: those that are strongest in the logits at that epoch."""
 
     @property
     def has_threshold(self) -> bool:
@@ -170,6 +177,26 @@ class Experiment(Settings):
                     f"training.reset must be false where a transform keeps a memory, got true for {name}; choose other "
                     f"methods, or momentum of the optimizer"
                 )
+        if self.measure.fourier != "off":
+            self._check_fourier()
+
+    def _check_fourier(self) -> None:
+        """Fourier measures are of a task in a group, with enough frequencies and not too many pairs."""
+        group, asked = getattr(self.task, "group", None), self.measure.key_frequencies
+        if group is None:
+            raise SpecError(
+                f"measure.fourier must be 'off' for task {self.task.kind!r} as it is set, got {self.measure.fourier!r}; "
+                f"waves need + or - with any modulus, or * or / with a prime above 2"
+            )
+        if group.size > MOST_WAVES:
+            raise SpecError(
+                f"measure.fourier must be 'off' for more than {MOST_WAVES} numbers, got {group.size}; lower task.modulus"
+            )
+        if asked > group.frequencies:
+            raise SpecError(
+                f"measure.key_frequencies must be at most {group.frequencies}, got {asked}; a group of {group.size} has no "
+                f"more frequencies"
+            )
 
     @property
     def heading(self) -> str:

@@ -42,6 +42,10 @@ class Model(ModelSettings):
         outputs: Tensor = vmap(self.one)(parameters, inputs)
         return outputs
 
+    def reading(self, parameters: Parameters) -> Tensor | None:
+        """The weights whose columns one-hot inputs select, (seeds, out, features); None if the model has none."""
+        return None
+
     def masks(self, points: int, draw: torch.Generator) -> Tensor | None:
         """Dropout masks for so many points, (points, ...) on the CPU, False where a value is dropped; None without dropout.
         Every pass over the data draws them for each seed."""
@@ -135,6 +139,9 @@ class MLP(Model, kind="mlp"):
         outputs: Tensor = _UpperHalf.apply(hidden, bias, parameters["output.weight"])[0]  # type: ignore[no-untyped-call]
         return outputs
 
+    def reading(self, parameters: Parameters) -> Tensor:
+        return parameters["hidden.weight"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layers(Model, kind="layers"):
@@ -168,6 +175,9 @@ class Layers(Model, kind="layers"):
         for layer in self._upper:
             values = linear(layer, parameters, values.relu_())
         return values
+
+    def reading(self, parameters: Parameters) -> Tensor:
+        return parameters["layers.0.weight"]
 
     @property
     def _upper(self) -> list[str]:

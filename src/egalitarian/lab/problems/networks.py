@@ -310,6 +310,9 @@ class Transformer(Model, kind="transformer"):
             values = values + linear(f"{block}.down", parameters, inner)
         return torch.bmm(norm("norm", parameters, values), parameters["head.weight"].mT)
 
+    def reading(self, parameters: Parameters) -> Tensor:
+        return parameters["tokens.weight"].mT
+
     def _embedded(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """One table for all networks' tokens: a lookup has a deterministic backward, tensor indexing does not."""
         table, positions = parameters["tokens.weight"], parameters["positions.weight"]

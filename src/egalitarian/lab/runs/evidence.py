@@ -184,7 +184,8 @@ class Packed:
         sketches: Any = nothing
         if "sketches" in self.columns:
             sketches = self.columns["sketches"].values * self.columns["units"].values[:, None]
-        return [Snapshot(*each) for each in zip(epochs, spectra, sketches, strict=True)]
+        power: Any = self.columns["fourier_power"].values if "fourier_power" in self.columns else nothing
+        return [Snapshot(*each) for each in zip(epochs, spectra, sketches, power, strict=True)]
 
     def without(self, *names: str) -> Packed:
         return Packed(self.folder, self.about, {key: each for key, each in self.columns.items() if key not in names})

@@ -188,8 +188,9 @@ def _counts(values: Array) -> PackedColumn:
 
 
 def _snapshots(stored: StoredRun) -> dict[str, PackedColumn]:
-    """The columns of a run's snapshots: spectra and sketches, where a figure shows them."""
-    shown = figures_of(stored.folder.parent.parent.name, stored.folder.parent.name) & {"spectra", "trajectories"}
+    """The columns of a run's snapshots: spectra, sketches and Fourier power, where a figure shows them."""
+    figures = figures_of(stored.folder.parent.parent.name, stored.folder.parent.name)
+    shown = figures & {"spectra", "trajectories", "fourier"}
     snapshots = stored.snapshots() if shown else []
     if not snapshots:
         return {}
@@ -197,6 +198,12 @@ def _snapshots(stored: StoredRun) -> dict[str, PackedColumn]:
     if "spectra" in shown:
         spectra = [each.singular_values for each in snapshots if each.singular_values is not None]
         columns["singular_values"] = PackedColumn(single(np.stack(spectra), SPECTRUM_BITS))
+    powers = [each.fourier_power for each in snapshots]
+    measured = [power for power in powers if power is not None]
+    if "fourier" in shown and measured:
+        nothing = np.full_like(measured[0], np.nan)  # before the measures were asked for
+        rows = [nothing if power is None else power for power in powers]
+        columns["fourier_power"] = PackedColumn(single(np.stack(rows), SPECTRUM_BITS))
     if "trajectories" in shown:
         coarse = [Coarse.of(each.displacement) for each in snapshots if each.displacement is not None]
         columns["sketches"] = PackedColumn(np.stack([each.numbers for each in coarse]))

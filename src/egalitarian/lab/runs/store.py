@@ -156,10 +156,10 @@ class Stored:
         """Every snapshot before the newest checkpoint. They are large, so each call reads them from disk."""
         found = []
         for record in (json.loads(line) for line in self._lines() if b'"snapshot"' in line):
-            values = np.array(record["snapshot"]["singular_values"], dtype=float)
-            found.append(
-                Snapshot(record["epoch"], values, np.array(decode(record["snapshot"]["displacement"]), dtype=float))
-            )
+            snapshot = record["snapshot"]
+            values, sketch = np.array(snapshot["singular_values"], dtype=float), decode(snapshot["displacement"])
+            power = np.array(snapshot["fourier_power"], dtype=float) if "fourier_power" in snapshot else None
+            found.append(Snapshot(record["epoch"], values, np.array(sketch, dtype=float), power))
         return found
 
     def _lines(self) -> list[bytes]:

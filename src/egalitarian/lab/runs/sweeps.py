@@ -18,7 +18,7 @@ from egalitarian.lab.config import OLD_VERSION, Experiment, Run, SpecError, eith
 from egalitarian.lab.runs.outcome import Interrupted, Listener, Outcome, Progress, Silent, Stop
 from egalitarian.lab.runs.provenance import environment
 from egalitarian.lab.runs.store import Store, Writer
-from egalitarian.lab.training import Ensemble, Epoch, FullMeter, Meter, Spectra, Stepper, train
+from egalitarian.lab.training import Ensemble, Epoch, Fourier, FullMeter, Meter, Spectra, Stepper, train
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints."""
@@ -145,7 +145,8 @@ def meter_of(run: Run, ensemble: Ensemble, stepper: Stepper, watch: Watch | None
     """What is measured of a run, with `measure.spectra` as it is meant on the device."""
     setting = run.experiment.measure.spectra
     auto: Spectra = "snapshots" if ensemble.device.type == "cuda" else "epochs"
-    meter = FullMeter(ensemble, stepper, auto if setting == "auto" else setting)
+    fourier = Fourier.of(run.experiment, ensemble)
+    meter = FullMeter(ensemble, stepper, auto if setting == "auto" else setting, fourier)
     return meter if watch is None else watch(meter, ensemble, stepper)
 
 

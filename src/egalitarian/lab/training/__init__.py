@@ -5,7 +5,7 @@
 
 from egalitarian.lab.training.capture import Captured, Eager, MakeSteps, Steps, captured, steps_for, why_eager
 from egalitarian.lab.training.ensemble import Ensemble
-from egalitarian.lab.training.fourier import fourier_power
+from egalitarian.lab.training.fourier import Fourier, concentration, fourier_power
 from egalitarian.lab.training.loop import AccuracyMeter, Epoch, FullMeter, Meter, Spectra, train
 from egalitarian.lab.training.metrics import Sketch, singular_values
 from egalitarian.lab.training.stepper import Stepper
@@ -16,6 +16,7 @@ __all__ = [
     "Eager",
     "Ensemble",
     "Epoch",
+    "Fourier",
     "FullMeter",
     "MakeSteps",
     "Meter",
@@ -24,6 +25,7 @@ __all__ = [
     "Stepper",
     "Steps",
     "captured",
+    "concentration",
     "fourier_power",
     "singular_values",
     "steps_for",

@@ -110,6 +110,11 @@ class Ensemble:
         """Outputs, (seeds, points, outputs)."""
         return self._model.forward(self.parameters, inputs)
 
+    @property
+    def reading(self) -> Tensor | None:
+        """The weights that read one-hot inputs, (seeds, out, features); None if the model has none."""
+        return self._model.reading(self.parameters)
+
     def backward(self, batch: Minibatch) -> None:
         """Fills every parameter's gradient with that of each network's mean loss on its own batch."""
         for part in self._parts:

@@ -12,11 +12,84 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from egalitarian.lab.problems import Group
-from egalitarian.lab.training.metrics import LossFunction, cross_entropy
+from egalitarian.lab.config import FOURIER, Experiment, SpecError, is_snapshot
+from egalitarian.lab.problems import Group, Modular
+from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.metrics import CHUNK, LossFunction, cross_entropy
 
 NOISE = 1e-26
 """Power below this share of the constant's is rounding of the transform."""
+
+
+class Fourier:
+    """The Fourier measures of an ensemble, at the epochs that its experiment asks for."""
+
+    def __init__(self, experiment: Experiment, ensemble: Ensemble) -> None:
+        task, got = experiment.task, repr(experiment.measure.fourier)
+        if not isinstance(task, Modular) or task.group is None:
+            raise SpecError(
+                f"measure.fourier must be 'off' for task {task.kind!r}, got {got}; make it a subclass of Modular"
+            )
+        if ensemble.reading is None:
+            raise SpecError(
+                f"measure.fourier must be 'off' for model {experiment.model.kind!r}, got {got}; override `reading` to say "
+                f"which weights read one-hot inputs"
+            )
+        self._ensemble, self._measure, self._group = ensemble, experiment.measure, task.group
+        pairs = torch.cartesian_prod(self._group.elements, self._group.elements)
+        inputs = task.encode(*pairs.unbind(1))
+        if not torch.equal(torch.stack(task.decode(inputs), 1), pairs):
+            raise SpecError(
+                f"decode of task {task.kind!r} must give the pairs that encode was given, got others; override both"
+            )
+        self._inputs = inputs.to(ensemble.device).expand(len(ensemble.seeds), *inputs.shape)
+        self._train = self._training_pairs(task)
+
+    @staticmethod
+    def of(experiment: Experiment, ensemble: Ensemble) -> Fourier | None:
+        """None if they are off."""
+        return None if experiment.measure.fourier == "off" else Fourier(experiment, ensemble)
+
+    def wants(self, epoch: int) -> bool:
+        """Whether they are measured in this epoch."""
+        return self._measure.fourier == "epochs" or is_snapshot(epoch)
+
+    def power(self) -> Tensor:
+        """The share of each frequency in the first weight, (seeds, frequencies)."""
+        weight, modulus = self._ensemble.reading, self._group.modulus
+        assert weight is not None
+        return fourier_power(weight[..., : weight.shape[-1] // modulus * modulus], self._group)
+
+    def measures(self, power: Tensor) -> dict[str, Tensor]:
+        """The others, one number per seed; `power` is that of now."""
+        both = zip(torch.split(self._table(), 1), torch.split(self._train, 1), strict=True)
+        each = [self._of_logits(logits, train) for logits, train in both]
+        values = (concentration(power), *torch.cat(each, 1))
+        return dict(zip(FOURIER, values, strict=True))
+
+    def _of_logits(self, logits: Tensor, train: Tensor) -> Tensor:
+        """Excluded and restricted loss and the scale of one seed, (3, 1). Seed by seed: a table in float64 is large."""
+        group, loss = self._group, self._ensemble.loss
+        key = key_frequencies(logits, group, self._measure.key_frequencies)
+        excluded, restricted = excluded_loss(logits, group, key, train, loss), restricted_loss(logits, group, key, loss)
+        return torch.stack([excluded, restricted, logit_scale(logits)])
+
+    @torch.no_grad()
+    def _table(self) -> Tensor:
+        """The logits of every pair, (seeds, size, size, outputs)."""
+        size = CHUNK.get(self._ensemble.device.type, self._inputs.shape[1])
+        outputs = torch.cat([self._ensemble.forward(part) for part in torch.split(self._inputs, size, 1)], 1)
+        return outputs.reshape(len(outputs), self._group.size, self._group.size, -1)
+
+    def _training_pairs(self, task: Modular) -> Tensor:
+        """Which pairs each seed is trained on, (seeds, size, size); a pair with a number outside the group is left out."""
+        logs = self._group.logarithms.to(self._ensemble.device)
+        first, second = (logs[numbers] for numbers in task.decode(self._ensemble.train.inputs))
+        found = torch.zeros(len(first), self._group.size, self._group.size, dtype=torch.bool, device=first.device)
+        for own, s, t in zip(found, first, second, strict=True):
+            inside = (s >= 0) & (t >= 0)
+            own[s[inside], t[inside]] = True
+        return found
 
 
 @torch.no_grad()

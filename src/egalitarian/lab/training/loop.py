@@ -13,6 +13,7 @@ from torch import Tensor
 from egalitarian.lab.config import Record, encode, is_snapshot
 from egalitarian.lab.training.capture import MakeSteps, captured, steps_for
 from egalitarian.lab.training.ensemble import Ensemble
+from egalitarian.lab.training.fourier import Fourier
 from egalitarian.lab.training.metrics import Sketch, evaluate, norms, singular_values, spectral_measures
 from egalitarian.lab.training.stepper import Stepper
 
@@ -38,12 +39,14 @@ class Meter(Protocol):
 
 
 class FullMeter:
-    """Losses, accuracies, norms, spectra, and snapshots at ten epochs per factor of ten."""
+    """Losses, accuracies, norms, spectra, Fourier measures, and snapshots at ten epochs per factor of ten."""
 
     splits_time = True
 
-    def __init__(self, ensemble: Ensemble, stepper: Stepper, spectra: Spectra = "epochs") -> None:
-        self._ensemble, self._stepper, self._spectra = ensemble, stepper, spectra
+    def __init__(
+        self, ensemble: Ensemble, stepper: Stepper, spectra: Spectra = "epochs", fourier: Fourier | None = None
+    ) -> None:
+        self._ensemble, self._stepper, self._spectra, self._fourier = ensemble, stepper, spectra, fourier
         self._sketch = Sketch(ensemble.parameters)
         self._measures = _captured_on_gpu(self._compute_measures, ensemble)
         self._values: Tensor | None = None
@@ -58,13 +61,18 @@ class FullMeter:
         measured, values = self._measures(), self._values
         if values is not None:
             measured = {**measured, **spectral_measures(values)}
+        power = None
+        if self._fourier is not None and self._fourier.wants(epoch):
+            power = self._fourier.power()
+            measured = {**measured, **self._fourier.measures(power)}
         table = torch.stack([value.double() for value in measured.values()]).cpu()  # one transfer
         records = [
             [{"epoch": epoch, **dict(zip(measured, numbers, strict=True)), "active": on}]
             for numbers, on in zip(table.mT.tolist(), self._stepper.active, strict=True)
         ]
         if values is not None and is_snapshot(epoch):
-            _add_snapshots(records, epoch, values, self._sketch(self._ensemble.parameters, self._ensemble.start))
+            sketches = self._sketch(self._ensemble.parameters, self._ensemble.start)
+            _add_snapshots(records, epoch, values, sketches, power)
         self._values = None
         decides = "validation_accuracy" if "validation_accuracy" in measured else "test_accuracy"
         return records, table[list(measured).index(decides)]
@@ -110,10 +118,16 @@ def _captured_on_gpu(compute: Callable[[], T], ensemble: Ensemble) -> Callable[[
     return captured(compute) if ensemble.device.type == "cuda" else compute
 
 
-def _add_snapshots(records: list[list[Record]], epoch: int, values: Tensor, sketches: Tensor) -> None:
-    for own, spectrum, sketch in zip(records, values.tolist(), sketches.cpu().numpy(), strict=True):
-        rounded = [float(f"{value:.6g}") for value in spectrum]
-        own.append({"epoch": epoch, "snapshot": {"singular_values": rounded, "displacement": encode(sketch)}})
+def _add_snapshots(records: list[list[Record]], epoch: int, values: Tensor, sketches: Tensor, power: Tensor | None) -> None:
+    for index, (own, sketch) in enumerate(zip(records, sketches.cpu().numpy(), strict=True)):
+        found: Record = {"singular_values": _rounded(values[index]), "displacement": encode(sketch)}
+        if power is not None:
+            found["fourier_power"] = _rounded(power[index])
+        own.append({"epoch": epoch, "snapshot": found})
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 class Epoch(NamedTuple):

@@ -15,13 +15,14 @@ from egalitarian.lab.config import catalog
 from egalitarian.lab.report.figures import FIGURES, save, slim
 from egalitarian.lab.report.figures.costs import draw_needed
 from egalitarian.lab.report.figures.curves import draw_curves
+from egalitarian.lab.report.figures.fourier import draw_fourier
 from egalitarian.lab.report.figures.learning import draw_learning, draw_shuffles
 from egalitarian.lab.report.figures.spectra import draw_spectra
 from egalitarian.lab.report.figures.style import looks_of
 from egalitarian.lab.report.figures.weights import draw_distances, draw_trajectories
 from egalitarian.lab.runs import Store
 
-DRAWN = (draw_curves, draw_needed, draw_spectra, draw_distances, draw_trajectories)
+DRAWN = (draw_curves, draw_needed, draw_spectra, draw_fourier, draw_distances, draw_trajectories)
 METHODS = ("sgd", "egd", "egd-after")
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from egalitarian.lab.analysis import Gathered
 from egalitarian.lab.config import Experiment
-from egalitarian.lab.report.figures import costs, curves, learning, spectra, weights
+from egalitarian.lab.report.figures import costs, curves, fourier, learning, spectra, weights
 from egalitarian.lab.report.figures.axes import accuracy_axis, draw_levels, epoch_axis, lowest, mark
 from egalitarian.lab.report.figures.choice import MOST, chosen_of, remarks_of
 from egalitarian.lab.report.figures.costs import draw_costs, draw_ratios
@@ -35,6 +35,7 @@ FIGURES: dict[str, Drawing] = {
     "learning": Drawing(learning.draw_learning, learning.LEARNING, MOST),
     "shuffles": Drawing(learning.draw_shuffles, learning.SHUFFLES),
     "spectra": Drawing(spectra.draw_spectra, spectra.CAPTION, spectra.MOST),
+    "fourier": Drawing(fourier.draw_fourier, fourier.CAPTION, fourier.MOST),
     "distances": Drawing(weights.draw_distances, weights.DISTANCES, weights.MOST),
     "trajectories": Drawing(weights.draw_trajectories, weights.TRAJECTORIES, weights.MOST),
 }

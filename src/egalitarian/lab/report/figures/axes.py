@@ -100,7 +100,7 @@ def draw_band(
     if not len(found.epochs):
         return  # no epoch has a value
     x = per_epoch * (found.epochs + 1) if per_epoch else found.epochs
-    axis.plot(x, found.middle, color=look.colour, **{"linestyle": look.line, **line})
+    axis.plot(x, found.middle, **{"color": look.colour, "linestyle": look.line, **line})
     if edges:
         keep = sparse(found.epochs) if thin else np.arange(len(x))
         axis.fill_between(x[keep], found.low[keep], found.high[keep], color=look.colour, alpha=0.2, linewidth=0)

@@ -311,4 +311,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # all is stored: the interpreter's own end takes a second, which Ctrl-C would wait for

@@ -511,7 +511,7 @@ def test_ctrl_c_ends_server_and_trainers_within_seconds(lost: Served, opened: Op
         assert len(trainers) == 2
         began = time.monotonic()
         printed = end(lost)
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 12  # 6 at most on a machine that is not busy
         assert lost.process.returncode == 0
         assert "Closed." in printed
         assert not any(Path(f"/proc/{pid}").exists() for pid in trainers)

@@ -62,7 +62,7 @@ def test_a_trainer_without_a_page_stops_and_keeps_what_it_has(tmp_path: Path) ->
     """Its input has ended: nobody watches. It stops after an epoch."""
     messages = trained(request(tmp_path, epochs=100_000))
     assert messages[0]["kind"] == "begins"
-    assert messages[-1] == {"kind": "state", "state": "stopped"}
+    assert [each for each in messages if each["kind"] == "state"][-1]["state"] == "stopped"
     assert len(list(tmp_path.glob("addition-97/egd/seed-0-*"))) == 1
 
 

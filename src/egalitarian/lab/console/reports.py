@@ -58,7 +58,7 @@ def report(
     ] = False,
     runs: SourceOption = None,
 ) -> None:
-    """Write tables and figures from stored runs, with --html a web page. Never trains.
+    """Write tables, figures and, with --html, a page from stored runs. Never trains.
 
     Evidence is read like stored runs: see `egalitarian pack`. Tables are in Markdown, CSV and LaTeX, figures in PNG and
     SVG. Files of an earlier report that this one lacks are removed; your own files stay.

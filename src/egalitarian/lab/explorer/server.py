@@ -43,7 +43,7 @@ def serve(defaults: Defaults, announce: Callable[[str], None], port: int = 0) ->
         TrainPage(session, defaults)
 
     # a second Ctrl-C cancels requests, which is no error
-    logging.getLogger("uvicorn.error").addFilter(lambda record: not _is_cancelled(record.exc_info))
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not _is_cancelled(record))
     # at its start NiceGUI looks at every object of the process, also at deprecated ones of torch
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"nicegui\.")
     add_looks()
@@ -75,8 +75,9 @@ def serve(defaults: Defaults, announce: Callable[[str], None], port: int = 0) ->
         listening.close()
 
 
-def _is_cancelled(found: Any) -> bool:
-    return bool(found) and isinstance(found[1], asyncio.CancelledError)
+def _is_cancelled(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return isinstance(error, asyncio.CancelledError) or "CancelledError" in record.getMessage()
 
 
 def bound(port: int) -> socket.socket:

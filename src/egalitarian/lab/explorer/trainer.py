@@ -89,22 +89,21 @@ class LiveMeter:
         ensemble, values = self._ensemble, self._values
         if self._sketch is None:
             self._sketch = Sketch(ensemble.parameters)
-        group, reading = self._task.group, _reading(self._task, ensemble.parameters)
         self._outlet.offer(
             epoch=epoch,
             singular_values=None if values is None else _thinned(values),
-            fourier=None if group is None or reading is None else _rounded(fourier_power(reading, group)[0].tolist()),
+            fourier=_power(self._task, ensemble),
             sketch=encode(self._sketch(ensemble.parameters, ensemble.start)[0].tolist()),
         )
 
 
-def _reading(task: Task, parameters: Mapping[str, Tensor]) -> Tensor | None:
-    """The weight that reads the numbers of a modular task, with a column for each; None if there is none."""
-    if task.group is None:
+def _power(task: Task, ensemble: Ensemble) -> list[float] | None:
+    """The share of each frequency in the weight that reads a modular task's numbers; None where there is none."""
+    group, weight = task.group, ensemble.reading
+    if group is None or weight is None:
         return None
-    if task.tokens:
-        return parameters["tokens.weight"].mT[..., : task.group.modulus] if "tokens.weight" in parameters else None
-    return next((each for each in parameters.values() if each.ndim > 2 and each.shape[-1] == task.features), None)
+    columns = weight.shape[-1] // group.modulus * group.modulus
+    return _rounded(fourier_power(weight[..., :columns], group)[0].tolist()) if columns else None
 
 
 def _thinned(values: Tensor) -> list[tuple[int, float]]:
@@ -312,4 +311,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # all is stored: the interpreter's own end takes a second, which Ctrl-C would wait for

@@ -46,7 +46,7 @@ def frame(current: str) -> Iterator[None]:
         yield
 
 
-class ChartPanel:
+class ChartCard:
     """A chart with a heading and a line on what to look for."""
 
     def __init__(self, title: str, look_for: str, options: Callable[[Ink], Options], *, tall: bool = False) -> None:

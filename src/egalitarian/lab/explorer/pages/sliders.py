@@ -8,7 +8,7 @@ from nicegui import html, ui
 
 from egalitarian.lab.config import load_looks
 from egalitarian.lab.explorer.charts import Ink, Options, data_alone, toy_errors
-from egalitarian.lab.explorer.pages.parts import ChartPanel, Inks, frame, text
+from egalitarian.lab.explorer.pages.parts import ChartCard, Inks, frame, text
 from egalitarian.lab.explorer.toy import KNOBS, Knob, simulate
 
 ABOUT = (
@@ -37,7 +37,7 @@ class ToyPage:
                     self._add(knob)
                 self._error = text("p", "").classes("alert").props("role=alert")
                 self._result = text("p", self._result_text()).classes("state").props("role=status")
-            self._panel = ChartPanel("Test error by step", LOOK_FOR, self._options, tall=True)
+            self._panel = ChartCard("Test error by step", LOOK_FOR, self._options, tall=True)
         self._inks = Inks(lambda: self._panel.redraw(self._inks.now))
 
     def _add(self, knob: Knob) -> None:

@@ -11,7 +11,7 @@ from nicegui import html, ui
 from egalitarian.lab.config import Experiment, SpecError, beyond, changed_values, load, names
 from egalitarian.lab.explorer import charts
 from egalitarian.lab.explorer.charts import Ink
-from egalitarian.lab.explorer.pages.parts import ChartPanel, Inks, frame, text
+from egalitarian.lab.explorer.pages.parts import ChartCard, Inks, frame, text
 from egalitarian.lab.explorer.pages.run_card import RunCard
 from egalitarian.lab.explorer.session import WatchedRuns
 from egalitarian.lab.explorer.watched import Defaults, Watched
@@ -48,20 +48,18 @@ class TrainPage:
         with frame(""):
             text("p", ABOUT)
             self._add_form()
-            self._accuracy = ChartPanel("Accuracy", LOOK["accuracy"], self._accuracy_options, tall=True)
+            self._accuracy = ChartCard("Accuracy", LOOK["accuracy"], self._accuracy_options, tall=True)
             with self._accuracy.panel:
                 ui.switch("logarithmic epochs", value=True, on_change=self._set_axis).classes("no-print")
             with html.section().props('aria-label="Runs"'):
                 self._list = html.div()
             with html.div().classes("charts"):
                 self._measures = [
-                    ChartPanel(
+                    ChartCard(
                         "Singular values of the gradient", LOOK["spectrum"], lambda ink: charts.spectrum(self._runs, ink)
                     ),
-                    ChartPanel(
-                        "Fourier power of the weights", LOOK["fourier"], lambda ink: charts.fourier(self._runs, ink)
-                    ),
-                    ChartPanel(
+                    ChartCard("Fourier power of the weights", LOOK["fourier"], lambda ink: charts.fourier(self._runs, ink)),
+                    ChartCard(
                         "Path of the weights", LOOK["path"], lambda ink: charts.path(session.plane(), self._runs, ink)
                     ),
                 ]

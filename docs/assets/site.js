@@ -130,7 +130,7 @@
       item("eq-test eq-plain", "test, SGD alone"), item("eq-training eq-plain", "training, SGD alone"));
   }
 
-  function told(recording, frame, equalised) {
+  function described(recording, frame, equalised) {
     const kept = frame.before.filter((_, place) => frame.after[place] > 0.5);
     const ratio = (frame.before[0] / kept[kept.length - 1]).toPrecision(2);
     const first = equalised
@@ -159,7 +159,7 @@
       const frame = frames[at >> 1], equalised = at % 2 === 1;
       left.show(frame.before, frame.after, equalised);
       right.show(frame.epoch);
-      status.textContent = told(recording, frame, equalised);
+      status.textContent = described(recording, frame, equalised);
       slider.value = at;
       slider.setAttribute("aria-valuetext", `epoch ${frame.epoch}, ${equalised ? "after" : "before"} EGD`);
       if (at === 2 * frames.length - 1) pause();
@@ -174,7 +174,7 @@
       if (at === 2 * frames.length - 1) show(0);
       timer = setInterval(() => show(at + 1), PAUSE);
       play.textContent = "Pause";
-      status.setAttribute("aria-live", "off"); // a screen reader would be told every step
+      status.setAttribute("aria-live", "off"); // a screen reader would read every step
     }
     const go = (step) => { pause(); show(step); };
     const play = button("Play", () => (timer === null ? run() : pause()));

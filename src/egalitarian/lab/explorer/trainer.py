@@ -118,7 +118,7 @@ def _rounded(values: Iterable[float]) -> list[float]:
 
 
 def carried(saved: Mapping[str, Tensor], fresh: Mapping[str, Tensor], before: Method, after: Method) -> dict[str, Tensor]:
-    """A seed's state under changed settings: what belongs to a setting that changed its kind begins anew, as in `fresh`."""
+    """A seed's state under changed settings: what belongs to a setting that changed its kind starts as in `fresh`."""
 
     def optimizers(method: Method) -> list[str]:
         return [each.optimizer for each in (method.optim, method.hidden or method.optim, *method.groups.values())]

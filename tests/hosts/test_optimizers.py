@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import heavyball
 import lion_pytorch
+import numpy
 import prodigyopt
 import pytest
 import pytorch_optimizer
@@ -133,6 +135,13 @@ SECOND_ORDER = {"pytorch_optimizer.AdaHessian", "pytorch_optimizer.SophiaH"}
 """They differentiate the gradient once more: `backward(create_graph=True)`."""
 
 
+def seed(number: int) -> None:
+    """Seed every generator that hosts draw from: Kron draws NumPy's, SaRA and PCGrad Python's."""
+    torch.manual_seed(number)
+    numpy.random.seed(number)
+    random.seed(number)
+
+
 def built(name: str, model: nn.Module) -> Optimizer:
     build = BUILT.get(name)
     return build(model) if build else HOSTS[name](model.parameters(), lr=0.01)
@@ -140,7 +149,7 @@ def built(name: str, model: nn.Module) -> Optimizer:
 
 def trained(name: str, how: str) -> nn.Module:
     """The network after some steps: `bare`, with EGD `attached`, or with gradients equalised `by hand`."""
-    torch.manual_seed(0)
+    seed(0)
     model = network()
     optimizer = built(name, model)
     plan = eg.matrices(model)
@@ -158,7 +167,7 @@ def trained(name: str, how: str) -> nn.Module:
                 eg.equalize_(plan)
             return loss
 
-        torch.manual_seed(step)
+        seed(step)
         if name in WITH_CLOSURE:
             optimizer.step(closure)
         elif name == "pytorch_optimizer.AliG":
@@ -267,7 +276,7 @@ def test_the_step_of_gsam_is_equalised_after_its_decomposition() -> None:
 
 def test_bsam_without_a_base_optimizer_has_equalised_gradients_from_its_closure() -> None:
     def trained(how: str) -> nn.Module:
-        torch.manual_seed(0)
+        seed(0)
         model = network()
         optimizer = pytorch_optimizer.BSAM(model.parameters(), num_data=32, lr=0.1)
         plan = eg.matrices(model)
@@ -284,7 +293,7 @@ def test_bsam_without_a_base_optimizer_has_equalised_gradients_from_its_closure(
                 return loss
 
             closure(equalised=False)
-            torch.manual_seed(step)
+            seed(step)
             optimizer.step(closure)
         return model
 
@@ -311,7 +320,7 @@ def test_several_losses_are_combined_before_they_are_equalised() -> None:
             equalise_by_hand(optimizer, plan)
         for step in range(4):
             wrapped.zero_grad()
-            torch.manual_seed(step)
+            seed(step)
             wrapped.pc_backward([loss_of(model, step), loss_of(model, step + 100)])
             wrapped.step()
         return model

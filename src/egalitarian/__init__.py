@@ -1,21 +1,24 @@
 """Egalitarian gradient descent for PyTorch: every principal direction of a gradient moves at the same speed."""
 
-from egalitarian.apply import State, equalize_
-from egalitarian.kernels import Spectrum, explain, normalize, polar, polar_lowrank, spectrum
-from egalitarian.optimizers import EGD, Attachment, Until, attach
-from egalitarian.select import Plan, matrices
-from egalitarian.transforms import (
-    GrokfastEMA,
-    GrokfastMA,
-    Identity,
-    LowRankPolar,
-    Momentum,
-    Natural,
-    Polar,
-    RowNorm,
-    Sketches,
-)
-from egalitarian.transforms import renamed as _renamed
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from egalitarian.apply import State, equalize_
+    from egalitarian.kernels import Spectrum, explain, normalize, polar, polar_lowrank, spectrum
+    from egalitarian.optimizers import EGD, Attachment, Until, attach
+    from egalitarian.select import Plan, matrices
+    from egalitarian.transforms import (
+        GrokfastEMA,
+        GrokfastMA,
+        Identity,
+        LowRankPolar,
+        Momentum,
+        Natural,
+        Polar,
+        RowNorm,
+        Sketches,
+    )
 
 __version__ = "0.1.0"
 
@@ -46,11 +49,22 @@ __all__ = [
 ]
 
 
+_ROOMS = ("apply", "kernels", "optimizers", "select", "transforms")
+"""Where the names are. They are imported at first use, so that the console command handles Ctrl-C before torch is there."""
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:
-    if new := _renamed(name):
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    rooms = {room: import_module(f"{__name__}.{room}") for room in _ROOMS}
+    for known in __all__:
+        globals().setdefault(known, next(vars(room)[known] for room in rooms.values() if known in room.__all__))
+    if name in globals():
+        return globals()[name]
+    if new := rooms["transforms"].renamed(name):
         raise AttributeError(f"a transform must have its new name, got {name!r}; it is now called {new!r}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import egalitarian
 
 LAB_REQUIRES = ("numpy", "scipy", "pandas", "matplotlib", "typer", "rich", "jinja2", "safetensors", "filelock")
+STOPPED = "Stopped."
 USAGE = """\
 usage: egalitarian [--version | --help]
 
@@ -21,17 +27,36 @@ The lab's commands (grok, list, show, run, explore, report, check, toy, bench, t
 """
 
 
+@contextmanager
+def _ending_at_ctrl_c() -> Iterator[None]:
+    """Ctrl-C ends the process at once. Modules that are being imported may turn a KeyboardInterrupt into another error."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(number: int, frame: object) -> None:
+    print(STOPPED, file=sys.stderr, flush=True)
+    os._exit(130)
+
+
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
-    if not missing:
-        try:
-            from egalitarian.lab.console import main as lab
-
+    try:
+        missing = [name for name in LAB_REQUIRES if importlib.util.find_spec(name) is None]
+        if not missing:
+            with _ending_at_ctrl_c():
+                from egalitarian.lab.console import main as lab
             return lab(arguments)
-        except KeyboardInterrupt:
-            print("Stopped.", file=sys.stderr)
-            return 130
+    except KeyboardInterrupt:
+        print(STOPPED, file=sys.stderr)
+        return 130
     if arguments == ["--version"]:
         print(f"egalitarian {egalitarian.__version__}")
         return 0

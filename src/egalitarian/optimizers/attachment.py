@@ -281,7 +281,7 @@ class Attachment:
             "compute": None if self._tiers.compute is None else str(self._tiers.compute),
             "step": self._state.step,
             **self._switch.state_dict(),
-            "matrices": [entry.name for entry in self._plan.taken],
+            "matrices": self._members.matrices(),
             "tiers": self._tiers.known(self._state.step),
             "tensors": {
                 name: {key: value.clone() for key, value in memory.items()} for name, memory in self._memories().items()
@@ -292,7 +292,7 @@ class Attachment:
         """Restores what `state_dict()` returned. If it raises, nothing has changed.
 
         Raises:
-            ValueError: the state is from another transform, or from other parameters.
+            ValueError: the state is from another transform, or of matrices that this optimizer does not equalise.
             RuntimeError: EGD was removed from the optimizer.
         """
         if self._removed:
@@ -303,7 +303,7 @@ class Attachment:
         self._decided = True
 
     def _checked(self, state_dict: Mapping[str, Any]) -> Loaded:
-        return checked(state_dict, self._chain, self._plan, self._memories, self._switch)
+        return checked(state_dict, self._chain, self._plan, self._members.matrices(), self._memories, self._switch)
 
     def _restore(self, loaded: Loaded) -> None:
         self._state, setting, self._tiers.saved = loaded

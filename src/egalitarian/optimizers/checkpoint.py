@@ -1,8 +1,8 @@
-"""Saves and loads the state of an attachment, alone or inside the state_dict of its optimizer."""
+"""Saves and loads the state of an attachment, alone or inside the state_dict of its optimizer. Checks whose state it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -10,14 +10,25 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import State, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
+from egalitarian.optimizers.host import in_distributed_checkpoint
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
-from egalitarian.select import Plan
+from egalitarian.select import Entry, Plan
 from egalitarian.transforms import Transform, is_of_chain
 
 KEY = "egalitarian"
 """The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
 
+STEPS = "egd_steps"
+"""The key, in every param group, of the steps with EGD. A bare optimizer carries it along without reading it."""
+UNTOLD = (
+    "state_dict is from an earlier version, and does not tell which matrices its optimizer held; make sure that it is of "
+    "this optimizer, and save it again"
+)
+Matrices = list[list[str]]
+"""Name and shape of each matrix that EGD equalises, or its name and "frozen". A distributed checkpoint keeps it whole."""
+
+_FROZEN = "frozen"
 _RETURNED = "load what state_dict() returned"
 _COUNTS = ("step", "n_iter")
 """Where optimizers keep how many steps they have made."""
@@ -37,6 +48,7 @@ def checked(
     state_dict: Mapping[str, Any],
     chain: tuple[Transform, ...],
     plan: Plan,
+    held: Matrices,
     memories: Callable[[], Mapping[str, Mapping[str, Tensor]]],
     switch: Switch,
 ) -> Loaded:
@@ -44,7 +56,7 @@ def checked(
 
     Raises:
         TypeError: it is no state.
-        ValueError: it is from another transform, from other parameters or for another stack.
+        ValueError: it is from another transform, of other matrices, from other parameters or for another stack.
     """
     check_mapping("state_dict", state_dict, _RETURNED)
     missing = sorted({"transform", "step", "active", "streak"} - set(state_dict))
@@ -55,25 +67,77 @@ def checked(
             f"state_dict must be from the same transform {chain!r}, got {state_dict['transform']}; "
             f"attach with that transform"
         )
-    names = state_dict.get("matrices", [])
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise TypeError(f"matrices must be a list of names, got {names!r}; {_RETURNED}")
-    unknown = sorted(set(names) - {entry.name for entry in plan.taken})
-    if unknown:
-        raise ValueError(
-            f"state_dict must be of matrices that the plan takes, got {unknown[0]!r}; attach with the plan of the saved run"
-        )
     check_integer("step", state_dict["step"], _RETURNED, least=0)
     tiers, tensors = state_dict.get("tiers", {}), state_dict.get("tensors", {})
     check_mapping("tiers", tiers, _RETURNED)
     check_mapping("tensors", tensors, _RETURNED)
+    certain = _checked_matrices(state_dict, plan, held)
     loaded = Loaded(State(state_dict["step"], loaded_memory(memories(), tensors)), switch.checked(state_dict), dict(tiers))
+    if not (certain or tensors):  # memories have been compared by name
+        warn_user(UNTOLD)
     if switch.stays_off(loaded.setting, state_dict):
         warn_user(
             "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
             "attach with the same until=, or call on() to use EGD again"
         )
     return loaded
+
+
+def named_matrices(entries: Iterable[Entry]) -> Matrices:
+    """What EGD makes of each matrix among these entries."""
+    return [[entry.name, _shape_text(entry)] for entry in entries if entry.taken or entry.frozen]
+
+
+def _shape_text(entry: Entry) -> str:
+    """`"8 x 6"`, `"4 of 8 x 6"` for a stack, with rows in brackets where the parameter is split."""
+    texts = []
+    for target in entry.targets:
+        stack = "" if target.stack is None else f"{target.stack} of "
+        texts.append(f"{stack}{target.rows} x {target.columns} {target.name.removeprefix(entry.name)}".rstrip())
+    return " + ".join(texts) if entry.taken else _FROZEN
+
+
+def refuse_others(saved: Matrices, held: Matrices, way_out: str) -> None:
+    """Raises if a saved state is of other matrices. One that is frozen, then or now, may join or leave."""
+    then, now = ({pair[0]: pair[1] for pair in matrices} for matrices in (saved, held))
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    others = [name for name in names if _FROZEN not in (then.get(name), now.get(name))]
+    if others:
+        left = "not equalised"
+        texts = [f"{name!r} ({then.get(name, left)} then, {now.get(name, left)} now)" for name in others[:3]]
+        more = f" and {len(others) - 3} more" if others[3:] else ""
+        raise ValueError(
+            f"state_dict must be of the matrices that EGD equalises in this optimizer, got one that differs in "
+            f"{', '.join(texts)}{more}; load the state of this optimizer, or {way_out}"
+        )
+
+
+def checked_matrices(saved: Any) -> Matrices:
+    """The matrices of a saved state, if it has them in this form."""
+    if not (isinstance(saved, list) and all(_is_pair(each) for each in saved)):
+        raise TypeError(f"matrices must be a list of names and shapes, got {saved!r}; {_RETURNED}")
+    return saved
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
+
+
+def _checked_matrices(state_dict: Mapping[str, Any], plan: Plan, held: Matrices) -> bool:
+    """Whether a state is known to be of these matrices. Raises if it is of others.
+
+    States of version 0.1.0 name none. Later ones had the names of the whole plan, whichever the optimizer held.
+    """
+    way_out = "attach with the plan of the saved run"
+    if "matrices" not in state_dict:
+        return not held
+    saved = state_dict["matrices"]
+    if saved and isinstance(saved, list) and all(isinstance(name, str) for name in saved):
+        known = {entry.name for entry in plan.entries if entry.taken or entry.frozen}
+        refuse_others([[name, "planned"] for name in saved if name not in known], [], way_out)
+        return set(saved) == {name for name, text in held if text != _FROZEN}
+    refuse_others(checked_matrices(saved), held, way_out)
+    return True
 
 
 class Carrier:
@@ -110,9 +174,16 @@ class Carrier:
 
     def _add(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         state_dict[KEY] = self._save()
+        untraced = bool(state_dict[KEY]["step"]) and not has_stepped(optimizer)
+        if untraced and not in_distributed_checkpoint():  # a load before attach would leave no trace of EGD
+            for group in state_dict["param_groups"]:
+                group[STEPS] = state_dict[KEY]["step"]
 
     def _take(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         saved = state_dict.pop(KEY, None)
+        if saved is not None:  # the caller's groups stay as they are
+            groups = state_dict["param_groups"]
+            state_dict["param_groups"] = [{key: group[key] for key in group if key != STEPS} for group in groups]
         try:
             self._found = None if saved is None else self._check(saved)
         except (TypeError, ValueError) as error:
@@ -139,14 +210,15 @@ class Carrier:
 
 
 def has_stepped(optimizer: Optimizer) -> bool:
-    """Whether its state shows an earlier step. That of SGD without momentum shows none."""
+    """Whether its state shows an earlier step. That of SGD without momentum shows those with EGD alone."""
     return any(map(_counts, _evidence(optimizer)))
 
 
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:
     """Values that are not zero once an optimizer has made a step; without settings of the same names."""
     for group in optimizer.param_groups:
-        yield from (group[key] for key in ("step", "k") if key in group and group[key] != optimizer.defaults.get(key))
+        counts = (key for key in ("step", "k", STEPS) if key in group)
+        yield from (group[key] for key in counts if group[key] != optimizer.defaults.get(key))
         for parameter in group["params"]:
             kept = optimizer.state.get(parameter, {})
             yield from [kept[key] for key in _COUNTS if key in kept] or [kept[key] for key in _MEANS if key in kept]

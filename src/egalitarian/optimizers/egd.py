@@ -14,15 +14,17 @@ from torch import Tensor
 from egalitarian.apply import PassSettings, State, gradient_dtype, initial_memory
 from egalitarian.checks import check_bool, check_number
 from egalitarian.optimizers.autocast import Autocast
-from egalitarian.optimizers.checkpoint import KEY
+from egalitarian.optimizers.checkpoint import KEY, UNTOLD, Matrices, checked_matrices, named_matrices, refuse_others
 from egalitarian.optimizers.engine import Engine, Group, share_text
-from egalitarian.optimizers.host import caller_of_step, misspelt, refuse_differentiable, warn_of_doubts
+from egalitarian.optimizers.host import caller_of_step, misspelt, refuse_differentiable, refuse_fake, warn_of_doubts
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry, Plan, PlannedGroups, PlannedParameters, whole
 from egalitarian.transforms import Polar, Transform, as_chain, is_of_chain, uses_matrices
 
 _plain_sgd_step = inspect.unwrap(torch.optim.SGD.step)  # without the hooks, which EGD's own step runs
 _OURS = "egd."
+_MATRICES = "egd_matrices"
+"""The key of the matrices in the state_dict. Distributed checkpoints drop it, since they find parameters by their names."""
 
 
 class EGD(torch.optim.SGD):
@@ -103,6 +105,7 @@ class EGD(torch.optim.SGD):
             foreach=foreach,
             maximize=maximize,
         )
+        refuse_fake(self)
         self._stack = Plan(tuple(self._planned.values())).stack
         self.defaults |= self._own_defaults()
         self._begin()
@@ -254,7 +257,20 @@ class EGD(torch.optim.SGD):
                 group.setdefault(key, value if old is None else old[key])
         self._begin()
 
+    def _matrices(self) -> Matrices:
+        """The matrices of the groups, also of those with equalize=False, which is a setting that a load restores."""
+        parameters = [
+            (f"param_groups[{number}].params[{index}]", parameter)
+            for number, group in enumerate(self.param_groups)
+            for index, parameter in enumerate(group["params"])
+        ]
+        return named_matrices(self._planned.get(parameter) or whole(name, parameter) for name, parameter in parameters)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), _MATRICES: self._matrices()}
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._check_matrices(state_dict)
         for group in state_dict["param_groups"]:
             if not is_of_chain(group.get("egd_transform", repr(self._chain)), self._chain):
                 raise ValueError(
@@ -276,6 +292,22 @@ class EGD(torch.optim.SGD):
                 if key.startswith(_OURS):  # torch has cast it to the parameter's dtype
                     dtype = gradient_dtype(parameter) if value.is_floating_point() else value.dtype
                     self.state[parameter][key] = value.to(parameter.device, dtype, copy=True)
+
+    def _check_matrices(self, state_dict: Mapping[str, Any]) -> None:
+        """Raises if a state is of other matrices, and warns if it has too little to tell."""
+        if _MATRICES in state_dict:
+            saved = checked_matrices(state_dict[_MATRICES])
+            refuse_others(saved, self._matrices(), "construct EGD with the plan of the saved run")
+            return
+        names: list[str] = []
+        own: list[Tensor] = []
+        for group, ours in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            if "egd_transform" in group:  # not of plain SGD
+                names += group.get("param_names", [""] * len(group["params"]))
+                own += ours["params"]
+        planned = [(name, self._planned.get(parameter)) for name, parameter in zip(names, own, strict=False)]
+        if any(entry is not None and entry.taken and entry.name != name for name, entry in planned):
+            warn_user(UNTOLD)
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:

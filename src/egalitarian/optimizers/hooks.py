@@ -6,6 +6,7 @@ A hook alone would run before a closure has computed the gradients, so the closu
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,6 +25,7 @@ from egalitarian.select import Entry
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a step, by position and by name."""
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _WAY_OUT = "compute the gradients before the step, and call step() without a closure"
 
 
@@ -41,10 +43,10 @@ class StepHooks:
         self, optimizer: Optimizer, entries: Iterable[Entry], begin: Callable[[], None], transform: Callable[[Caller], None]
     ) -> None:
         sample = next((entry.parameter for entry in entries if entry.taken), None)
-        self._closures = Closures(type(optimizer).__name__, sample)
         self._begin, self._transform, self._begun = begin, transform, False
         self.stepping = stepping(optimizer)
         """The optimizer that makes the update, on which the hooks are."""
+        self._closures = Closures(type(optimizer).__name__, type(self.stepping).step, sample)
         self._handles = [
             self.stepping.register_step_pre_hook(self._before_step),
             self.stepping.register_step_post_hook(self._after_step),
@@ -96,17 +98,39 @@ class ClosureThenEGD:
 class Closures:
     """Wraps the closure of each step. Warns once if the optimizer ignores its closure, or updates before calling it."""
 
-    def __init__(self, host: str, sample: Tensor | None) -> None:
+    def __init__(self, host: str, step: Callable[..., Any], sample: Tensor | None) -> None:
         self._host, self._sample, self._ignored = host, sample, False
+        parameters = _parameters(step)
+        self._names = {each.name for each in parameters}
+        self._positional = [each.name for each in parameters if each.kind in _POSITIONAL]
 
     def wrapped(self, args: tuple[Any, ...], kwargs: dict[str, Any], transform: Callable[[], None]) -> Call | None:
         """The arguments of a step with their closure wrapped; None without a closure."""
-        if callable(closure := kwargs.get("closure")):
-            return args, {**kwargs, "closure": ClosureThenEGD(closure, transform, self._sample)}
+        place = self._place(args, kwargs)
+        if isinstance(place, str):
+            return args, {**kwargs, place: ClosureThenEGD(kwargs[place], transform, self._sample)}
+        if place is None:
+            return None
+        return (*args[:place], ClosureThenEGD(args[place], transform, self._sample), *args[place + 1 :]), kwargs
+
+    def _place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | str | None:
+        """Where the closure is: the argument of that name. A step without such an argument has it as its only callable."""
+        given: list[tuple[int | str, str, Any]] = [(name, name, value) for name, value in kwargs.items()]
         for place, value in enumerate(args):
-            if callable(value) and not isinstance(value, (Optimizer, nn.Module)):
-                return (*args[:place], ClosureThenEGD(value, transform, self._sample), *args[place + 1 :]), kwargs
-        return None
+            given.append((place, self._positional[place] if place < len(self._positional) else "", value))
+        names = self._names | kwargs.keys()
+        if "closure" in names:
+            found = [place for place, name, value in given if name == "closure" and callable(value)]
+        elif any("closure" in name for name in names):
+            found = [place for place, name, value in given if "closure" in name and callable(value)]
+        else:
+            found = [place for place, _, value in given if callable(value) and not isinstance(value, Optimizer | nn.Module)]
+        if len(found) > 1:
+            raise TypeError(
+                f"{self._host} must have one closure, in an argument of that name or as its only callable, got "
+                f"{len(found)} callables; {_WAY_OUT}"
+            )
+        return found[0] if found else None
 
     def judge(self, closure: ClosureThenEGD) -> None:
         """Warns, after a step, if it did not use its closure. Unchanged weights, as with lr 0, prove nothing."""
@@ -119,6 +143,13 @@ class Closures:
         self._sample = None
         if torch.equal(between, after):
             warn_user(f"{self._host} updates before it calls its closure, so EGD comes too late for that; {_WAY_OUT}")
+
+
+def _parameters(step: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(step).parameters.values())
+    except (TypeError, ValueError):  # a step in C
+        return []
 
 
 class UnseenUpdates:

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import torch
 from torch import nn
+from torch._guards import detect_fake_mode
 from torch.optim import Optimizer
 
 from egalitarian.apply import check_chain
@@ -43,10 +44,7 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
     scaler = torch.amp.GradScaler._maybe_opt_step.__code__
     name: Literal["scaler", "checkpoint"] | None = None
     steps = 0
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
+    for frame in _callers():
         code = frame.f_code
         if code is _HOOKED_STEP:
             steps += frame.f_locals.get("self") is optimizer
@@ -54,8 +52,22 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
             name = "scaler"
         elif name is None and code.co_name == "_init_optim_state" and "checkpoint" in code.co_filename:
             name = "checkpoint"
-        frame = frame.f_back
     return Caller(steps > 1 and _has_hooked_base(optimizer), name)
+
+
+def in_distributed_checkpoint() -> bool:
+    """Whether torch's checkpoint helpers are at work."""
+    return any(frame.f_globals.get("__name__", "").startswith("torch.distributed.checkpoint") for frame in _callers())
+
+
+def _callers() -> Iterator[FrameType]:
+    """The frames on the stack, from the caller of the function that asks."""
+    frame = sys._getframe(2)
+    for _ in range(_DEPTH):
+        yield frame
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
 
 
 def _has_hooked_base(optimizer: Optimizer) -> bool:
@@ -72,6 +84,7 @@ def refuse_host(optimizer: Optimizer) -> None:
     if hasattr(optimizer, "fused_backward"):
         raise TypeError(f"optimizer must update in step(), got {name}, which updates during backward; use SGD or AdamW")
     refuse_differentiable(optimizer.param_groups)
+    refuse_fake(optimizer)
     if hasattr(optimizer, "_egalitarian") or hasattr(stepping(optimizer), "_egalitarian"):
         raise ValueError(
             "optimizer must have at most one attachment, got a second; call .remove() on the first, or pass the transforms "
@@ -89,6 +102,15 @@ def refuse_differentiable(groups: Iterable[dict[str, Any]]) -> None:
     if any(group.get("differentiable") for group in groups):
         raise ValueError(
             "optimizer must not be differentiable, got differentiable=True; EGD changes gradients in place, so pass False"
+        )
+
+
+def refuse_fake(optimizer: Optimizer) -> None:
+    """Raises for tensors without values. Those on the meta device are handled, for shapes alone."""
+    if detect_fake_mode([parameter for group in optimizer.param_groups for parameter in group["params"]]) is not None:
+        raise TypeError(
+            "optimizer must hold tensors with values, got fake ones of a FakeTensorMode; leave the mode, or compute shapes "
+            "on the meta device"
         )
 
 

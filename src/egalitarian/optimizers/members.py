@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 from torch.optim import Optimizer
 
+from egalitarian.optimizers.checkpoint import Matrices, named_matrices
 from egalitarian.optimizers.engine import Group
 from egalitarian.optimizers.host import ignored, misspelt, refuse_differentiable, shown
 from egalitarian.optimizers.notices import warn_user
@@ -24,6 +25,11 @@ class Members:
         self._frozen = [entry for entry in plan.left if entry.frozen] if self._equalizes else []
         self._held: dict[Tensor, Entry] = {}
         self._warned: set[str] = set()
+
+    def matrices(self) -> Matrices:
+        """The matrices of the plan that the optimizer holds now."""
+        held = {parameter for group in self._optimizer.param_groups for parameter in group["params"]}
+        return named_matrices(entry for entry in self._plan.entries if entry.parameter in held)
 
     def describe(self, name: str, parameter: Tensor, group: Group) -> Entry:
         unknown = Entry(name, parameter, tuple(parameter.shape), reason="not in the plan")

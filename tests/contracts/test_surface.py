@@ -75,6 +75,13 @@ def test_an_attachment_has_the_listed_attributes() -> None:
     assert {name for name in dir(egd) if not name.startswith("_")} == ATTACHMENT
 
 
+def test_names_are_imported_at_first_use_and_stay_what_a_user_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eg, "polar", None)
+    assert not hasattr(eg, "a_name_that_is_not_there")
+    assert eg.polar is None
+    assert eg.kernels.polar is not None  # type: ignore[attr-defined]
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python on the source tree, with nothing installed."""
     source = str(Path(__file__).parents[2] / "src")
@@ -83,7 +90,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_importing_needs_nothing_but_torch() -> None:
     code = (
-        "import sys, torch; before = set(sys.modules); import egalitarian\n"
+        "import sys, torch; before = set(sys.modules); import egalitarian; egalitarian.attach\n"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
     )
     result = run("-c", code)

@@ -206,6 +206,62 @@ def test_an_optimizer_that_has_made_steps_before_attach_warns(host: str, save_wi
         train(model, optimizer, 1)
 
 
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_optimizer_that_is_loaded_before_attach_warns(host: str) -> None:
+    """SGD without momentum keeps no trace of its steps, so its groups carry the number of steps with EGD."""
+    model, optimizer, egd = begin(host)
+    train(model, optimizer, 2)
+    egd.off()
+    saved = through_a_file(optimizer.state_dict())
+    assert [group.get("egd_steps") for group in saved["param_groups"]] == [2 if host == "sgd" else None]
+    twin = network()
+    late = HOSTS[host](twin.parameters())
+    late.load_state_dict(saved)
+    eg.attach(late, twin)
+    with pytest.warns(UserWarning, match=WARNING):
+        train(twin, late, 1)
+
+
+def test_the_trace_in_the_groups_of_sgd_is_in_saved_states_alone() -> None:
+    """Neither in the live groups, nor in a state before the first step or without the attachment."""
+    model, optimizer, egd = begin("sgd")
+    assert "egd_steps" not in optimizer.state_dict()["param_groups"][0]
+    train(model, optimizer, 2)
+    saved = optimizer.state_dict()
+    twin, twin_optimizer, _ = begin("sgd")
+    twin_optimizer.load_state_dict(saved)
+    assert "egd_steps" in saved["param_groups"][0], "a load leaves the caller's dict alone"
+    train(twin, twin_optimizer, 1)
+    assert not any("egd_steps" in each.param_groups[0] for each in (optimizer, twin_optimizer))
+    egd.remove()
+    assert "egd_steps" not in optimizer.state_dict()["param_groups"][0]
+
+
+def test_a_bare_optimizer_carries_the_trace_along_until_egd_is_attached_again() -> None:
+    model, optimizer, _ = begin("sgd")
+    train(model, optimizer, 2)
+    bare_model = copy.deepcopy(model)
+    bare = HOSTS["sgd"](bare_model.parameters())
+    bare.load_state_dict(optimizer.state_dict())
+    train(model, optimizer, 1)
+    train(bare_model, bare, 1)
+    assert bare.state_dict()["param_groups"][0]["egd_steps"] == 2
+    eg.attach(bare, bare_model).on()
+    train(bare_model, bare, 1)
+
+
+def test_a_distributed_checkpoint_of_sgd_has_no_trace_that_another_would_miss() -> None:
+    """A load asks for every key that the running optimizer has."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model, optimizer, _ = begin("sgd")
+    train(model, optimizer, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of torch, without a process group
+        saved: Any = get_optimizer_state_dict(model, optimizer)
+    assert "egd_steps" not in saved["param_groups"][0]
+
+
 @pytest.mark.parametrize("order", ["optimizer first", "attachment first"])
 def test_loading_the_state_of_the_attachment_by_itself_does_not_warn(order: str) -> None:
     model, optimizer, egd = begin()
@@ -282,29 +338,6 @@ def test_egd_says_that_it_does_not_read_the_state_of_an_attachment() -> None:
         other.load_state_dict(optimizer.state_dict())
 
 
-def test_a_state_of_other_matrices_is_refused_even_without_tensors() -> None:
-    """EGD alone keeps no tensor that could tell."""
-    one, other = network(), nn.Sequential(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), nn.Linear(3, 3))
-    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (one, other))
-    eg.attach(first, one).off()
-    egd = eg.attach(second, other)
-    with pytest.raises(ValueError, match=r"must be of matrices that the plan takes, got '0\.weight'"):
-        second.load_state_dict(first.state_dict())
-    assert egd.active
-
-
-def test_a_plan_with_more_matrices_loads_the_state() -> None:
-    """As after unfreezing."""
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with eg.attach(optimizer, eg.matrices(model, include="0.weight")) as egd:
-        train(model, optimizer, 2)
-        saved = egd.state_dict()
-    wider = eg.attach(optimizer, eg.matrices(model, include=["0.weight", "2.weight"]))
-    wider.load_state_dict(saved)
-    assert wider.state_dict()["step"] == 2
-
-
 @pytest.mark.parametrize(("rule", "warns"), [(None, True), (eg.Until(0.9), False)])
 def test_a_switch_off_by_a_rule_that_is_missing_now_warns(rule: eg.Until | None, warns: bool) -> None:
     model = network()
@@ -337,9 +370,9 @@ def test_after_a_load_that_failed_a_fresh_start_does_not_warn() -> None:
 
 
 WRONG: dict[str, tuple[str, Any, str]] = {
-    "no names": ("matrices", None, "matrices must be a list of names"),
-    "a name": ("matrices", "0.weight", "matrices must be a list of names"),
-    "nested names": ("matrices", [["0.weight"]], "matrices must be a list of names"),
+    "no names": ("matrices", None, "matrices must be a list of names and shapes"),
+    "a name": ("matrices", "0.weight", "matrices must be a list of names and shapes"),
+    "nested names": ("matrices", [["0.weight"]], "matrices must be a list of names and shapes"),
     "no tiers": ("tiers", None, "tiers must be a mapping"),
     "a list of tiers": ("tiers", ["exact"], "tiers must be a mapping"),
     "no memories": ("tensors", {"0.weight": 3}, "the memory of '0.weight' must be a mapping"),

@@ -60,6 +60,84 @@ def test_a_model_among_the_arguments_is_no_closure() -> None:
     assert_equalised(hidden_updates(model, before))
 
 
+class Callback(torch.optim.SGD):
+    """Its step takes another callable before the closure."""
+
+    def step(self, callback: Any = None, closure: Any = None) -> None:  # type: ignore[override]
+        if closure is not None:
+            closure()
+        super().step()
+        if callback is not None:
+            callback()
+
+
+class KeywordOnly(torch.optim.SGD):
+    def step(self, callback: Any = None, *, loss_closure: Any = None) -> None:  # type: ignore[override]
+        if loss_closure is not None:
+            loss_closure()
+        super().step()
+        if callback is not None:
+            callback()
+
+
+class Positional(torch.optim.SGD):
+    """A wrapper whose signature tells nothing."""
+
+    def step(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        for each in (*args, *kwargs.values()):
+            if callable(each):
+                each()
+        super().step()
+
+
+def nothing() -> None:
+    pass
+
+
+CALLS: dict[str, tuple[Any, Any, bool]] = {
+    "callback and closure": (Callback, lambda step, closure: step(nothing, closure), True),
+    "both by name": (Callback, lambda step, closure: step(callback=nothing, closure=closure), True),
+    "callback alone": (Callback, lambda step, closure: step(nothing), False),
+    "callback alone, by name": (Callback, lambda step, closure: step(callback=nothing), False),
+    "callback and None": (Callback, lambda step, closure: step(nothing, None), False),
+    "closure by a longer name": (KeywordOnly, lambda step, closure: step(nothing, loss_closure=closure), True),
+    "callback before a longer name": (KeywordOnly, lambda step, closure: step(nothing), False),
+    "no names": (Positional, lambda step, closure: step(0.5, closure), True),
+    "no names, by keyword": (Positional, lambda step, closure: step(loss_fn=closure), True),
+    "named among others": (Positional, lambda step, closure: step(nothing, closure=closure), True),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_closure_is_the_argument_of_that_name_or_the_only_callable(name: str) -> None:
+    kind, call, closes = CALLS[name]
+    model = network()
+    optimizer = kind(model.parameters(), lr=1.0)
+    egd = eg.attach(optimizer, model)
+    before = parameters(model)
+
+    def closure() -> None:
+        loss_of(model).backward()
+
+    if not closes:
+        closure()
+    call(optimizer.step, closure)
+    assert_equalised(hidden_updates(model, before))
+    assert egd.state_dict()["step"] == 1
+
+
+def test_several_callables_without_a_name_are_refused() -> None:
+    model = network()
+    optimizer = Positional(model.parameters(), lr=1.0)
+    egd = eg.attach(optimizer, model)
+    loss_of(model).backward()
+    before = parameters(model)
+    with pytest.raises(TypeError, match=r"Positional must have one closure, .*, got 2 callables; compute the gradients"):
+        optimizer.step(nothing, nothing)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert egd.state_dict()["step"] == 0
+
+
 class Deaf(torch.optim.SGD):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         super().step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import pickle
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from toy import assert_equalised, hidden_updates, loss_of, network, parameters, train
 
 import egalitarian as eg
@@ -278,3 +280,34 @@ def test_the_error_for_a_nonfinite_gradient_names_the_argument_that_keeps_it() -
     layer.weight.grad = torch.full((2, 2), torch.nan)
     with pytest.raises(FloatingPointError, match="pass on_nonfinite='keep' to leave such gradients unchanged"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_fake_tensors_are_refused_with_the_way_out(inside: bool) -> None:
+    """The model is made under the mode; EGD is added under it or after it."""
+    mode = FakeTensorMode()
+    with mode:
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with mode if inside else contextlib.nullcontext():
+        for add in (lambda: eg.attach(optimizer, model), lambda: eg.EGD(eg.matrices(model), lr=0.1)):
+            with pytest.raises(TypeError, match=r"values, got fake ones of a FakeTensorMode; .* on the meta device"):
+                add()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_real_model_is_refused_under_the_mode() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with FakeTensorMode(), pytest.raises(TypeError, match="leave the mode"):
+        eg.attach(optimizer, model)
+    eg.attach(optimizer, model)
+
+
+def test_egd_makes_steps_on_the_meta_device() -> None:
+    model = network().to("meta")
+    optimizer = eg.EGD(eg.matrices(model), lr=0.1)
+    model(torch.zeros(4, 6, device="meta")).sum().backward()
+    optimizer.step()
+    assert optimizer.param_groups[0]["egd_steps"] == 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,3 +132,41 @@ def test_brackets_and_dollars_in_names_are_letters(command, tmp_path: Path) -> N
     code, out, _ = command("grok", "mine.toml", *SMALL, "--set", "epochs=1", "-m", "egd", "--picture", "a[b].png")
     assert code == 0
     assert "Picture: a[b].png" in out
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+def interrupt(event, arguments):
+    if event == "import" and arguments[0] == {module!r}:
+        os.kill(os.getpid(), signal.SIGINT)
+sys.argv = ["egalitarian", "list"]
+sys.addaudithook(interrupt)
+{start}
+"""
+STARTS = {
+    "python -m": 'runpy.run_module("egalitarian", run_name="__main__", alter_sys=True)',
+    "console script": "from egalitarian.__main__ import main; sys.exit(main())",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("module", ["torch", "torch.nn", "numpy.linalg", "egalitarian.lab.console.cli"])
+def test_ctrl_c_while_modules_are_imported_ends_in_one_line(start: str, module: str) -> None:
+    """The signal is real. NumPy turns a KeyboardInterrupt at this place into a RecursionError."""
+    code = INTERRUPTED.format(module=module, start=STARTS[start])
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "Stopped.\n")
+
+
+def test_the_import_of_the_package_alone_leaves_torch_out() -> None:
+    """So that no Ctrl-C comes before the command can handle it."""
+    code = "import sys, egalitarian, egalitarian.__main__; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False False\n"
+
+
+def test_a_command_leaves_the_handler_of_ctrl_c_as_it_was(capfd) -> None:
+    from egalitarian.__main__ import main
+
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["--version"]) == 0
+    assert signal.getsignal(signal.SIGINT) is before

@@ -175,6 +175,30 @@ def test_an_attachment_from_before_is_saved_and_loaded_too(tmp_path: Path) -> No
         assert all(torch.equal(value, loaded[name][key]) for key, value in memory.items())
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_optimizers_that_are_prepared_in_another_order_are_refused(swapped: bool, tmp_path: Path) -> None:
+    """Accelerate saves them by their number."""
+
+    def build(names: list[str]) -> tuple[Accelerator, list[eg.Attachment]]:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        accelerator, model = Accelerator(cpu=True), nn.ModuleDict({"one": network(), "other": network()})
+        optimizers = [torch.optim.SGD(model[name].parameters(), lr=0.1) for name in names]
+        prepared: list[Any] = list(accelerator.prepare(*optimizers))
+        return accelerator, [attach_prepared(accelerator, optimizer, model) for optimizer in prepared]
+
+    accelerator, egds = build(["one", "other"])
+    egds[0].off()
+    accelerator.save_state(str(tmp_path / "saved"))
+    accelerator, egds = build(["other", "one"] if swapped else ["one", "other"])
+    if swapped:
+        with pytest.raises(ValueError, match=r"'one\.0\.weight' \(16 x 8 then, not equalised now\)"):
+            accelerator.load_state(str(tmp_path / "saved"))
+        assert egds[0].active
+    else:
+        accelerator.load_state(str(tmp_path / "saved"))
+        assert [egd.active for egd in egds] == [False, True]
+
+
 def test_a_state_that_is_loaded_before_warns(tmp_path: Path) -> None:
     accelerator, model, optimizer, batches, _ = prepared()
     train(accelerator, model, optimizer, batches)

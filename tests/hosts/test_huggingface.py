@@ -278,6 +278,16 @@ def test_a_rule_without_evaluations_warns(tmp_path: Path) -> None:
 # checkpoints
 
 
+def test_a_checkpoint_of_other_matrices_is_refused(tmp_path: Path) -> None:
+    saving = {"save_strategy": "epoch", "num_train_epochs": 1}
+    trainer(tmp_path, EGDTrainerCallback(lambda model: eg.matrices(model, include="net.0.weight")), **saving).train()
+    again = trainer(tmp_path, EGDTrainerCallback(), **{**saving, "num_train_epochs": 2})
+    with pytest.raises(
+        ValueError, match=r"differs in 'net\.2\.weight' \(not equalised then, 16 x 16 now\); load the state"
+    ):
+        again.train(resume_from_checkpoint=True)
+
+
 def test_a_resumed_training_is_the_unbroken_one(tmp_path: Path) -> None:
     def callback() -> EGDTrainerCallback:
         return EGDTrainerCallback(transform=CHAIN, until=eg.Until(0.35, patience=2), monitor="accuracy")

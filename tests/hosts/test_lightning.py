@@ -362,6 +362,52 @@ def test_states_must_be_as_many_as_attachments() -> None:
         fit.fit(TwoOptimizers(), loader(), ckpt_path="two.ckpt")
 
 
+class TwoHalves(TwoOptimizers):
+    """Two networks of one shape, as torch alone would confuse them."""
+
+    def __init__(self, swapped: bool = False) -> None:
+        super().__init__()
+        self.net, self.parts = nn.Sequential(), nn.ModuleDict({"one": network(), "other": network()})
+        self.names = ["other", "one"] if swapped else ["one", "other"]
+
+    def training_step(self, batch: Any, index: int) -> None:  # type: ignore[override]
+        for optimizer, name in zip(self.optimizers(), self.names, strict=True):  # type: ignore[arg-type]
+            optimizer.zero_grad()
+            self.manual_backward(nn.functional.cross_entropy(self.parts[name](batch[0]), batch[1]))
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.parts[name].parameters(), lr=0.1) for name in self.names]
+
+    validation_step = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_state_of_the_other_optimizer_is_refused(swapped: bool, by_hand: bool) -> None:
+    """With the callback, and with attachments of one's own, which travel in the optimizers' states."""
+
+    class ByHand(TwoHalves):
+        def configure_optimizers(self) -> Any:
+            optimizers = super().configure_optimizers()
+            self.egds = [eg.attach(optimizer, self) for optimizer in optimizers]
+            return optimizers
+
+    kind = ByHand if by_hand else TwoHalves
+    half = trainer(*[] if by_hand else [EGDCallback()], epochs=1)
+    half.fit(kind(), loader())
+    half.save_checkpoint("halves.ckpt")
+    fit = trainer(*[] if by_hand else [EGDCallback()], epochs=2)
+    if swapped:
+        with pytest.raises(ValueError, match=r"one that differs in '\S*one\S*' \(16 x 8 then, not equalised now\)"):
+            fit.fit(kind(swapped), loader(), ckpt_path="halves.ckpt")
+    else:
+        module = kind()
+        fit.fit(module, loader(), ckpt_path="halves.ckpt")
+        egds = module.egds if isinstance(module, ByHand) else fit.callbacks[0].attachments  # type: ignore[attr-defined]
+        assert [egd.state_dict()["step"] for egd in egds] == [8, 8]
+
+
 class Watched(Classifier):
     """Notes at each step whether the gradient is equalised. It has what searches change."""
 

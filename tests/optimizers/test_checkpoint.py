@@ -206,60 +206,16 @@ def test_an_optimizer_that_has_made_steps_before_attach_warns(host: str, save_wi
         train(model, optimizer, 1)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_an_optimizer_that_is_loaded_before_attach_warns(host: str) -> None:
-    """SGD without momentum keeps no trace of its steps, so its groups carry the number of steps with EGD."""
-    model, optimizer, egd = begin(host)
-    train(model, optimizer, 2)
-    egd.off()
-    saved = through_a_file(optimizer.state_dict())
-    assert [group.get("egd_steps") for group in saved["param_groups"]] == [2 if host == "sgd" else None]
-    twin = network()
-    late = HOSTS[host](twin.parameters())
-    late.load_state_dict(saved)
-    eg.attach(late, twin)
+def test_sgd_that_has_loaded_a_checkpoint_of_egd_before_attach_warns() -> None:
+    """SGD keeps no trace of its steps, but carries the count of EGD along in its groups."""
+    model = network()
+    first = eg.EGD(eg.matrices(model), lr=0.1)
+    train(model, first, 2)
+    optimizer = HOSTS["sgd"](model.parameters())
+    optimizer.load_state_dict(through_a_file(first.state_dict()))
+    eg.attach(optimizer, model)
     with pytest.warns(UserWarning, match=WARNING):
-        train(twin, late, 1)
-
-
-def test_the_trace_in_the_groups_of_sgd_is_in_saved_states_alone() -> None:
-    """Neither in the live groups, nor in a state before the first step or without the attachment."""
-    model, optimizer, egd = begin("sgd")
-    assert "egd_steps" not in optimizer.state_dict()["param_groups"][0]
-    train(model, optimizer, 2)
-    saved = optimizer.state_dict()
-    twin, twin_optimizer, _ = begin("sgd")
-    twin_optimizer.load_state_dict(saved)
-    assert "egd_steps" in saved["param_groups"][0], "a load leaves the caller's dict alone"
-    train(twin, twin_optimizer, 1)
-    assert not any("egd_steps" in each.param_groups[0] for each in (optimizer, twin_optimizer))
-    egd.remove()
-    assert "egd_steps" not in optimizer.state_dict()["param_groups"][0]
-
-
-def test_a_bare_optimizer_carries_the_trace_along_until_egd_is_attached_again() -> None:
-    model, optimizer, _ = begin("sgd")
-    train(model, optimizer, 2)
-    bare_model = copy.deepcopy(model)
-    bare = HOSTS["sgd"](bare_model.parameters())
-    bare.load_state_dict(optimizer.state_dict())
-    train(model, optimizer, 1)
-    train(bare_model, bare, 1)
-    assert bare.state_dict()["param_groups"][0]["egd_steps"] == 2
-    eg.attach(bare, bare_model).on()
-    train(bare_model, bare, 1)
-
-
-def test_a_distributed_checkpoint_of_sgd_has_no_trace_that_another_would_miss() -> None:
-    """A load asks for every key that the running optimizer has."""
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
-    model, optimizer, _ = begin("sgd")
-    train(model, optimizer, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of torch, without a process group
-        saved: Any = get_optimizer_state_dict(model, optimizer)
-    assert "egd_steps" not in saved["param_groups"][0]
+        train(model, optimizer, 1)
 
 
 @pytest.mark.parametrize("order", ["optimizer first", "attachment first"])

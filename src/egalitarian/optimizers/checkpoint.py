@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import State, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
-from egalitarian.optimizers.host import in_distributed_checkpoint
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
 from egalitarian.select import Entry, Plan
@@ -19,8 +18,6 @@ from egalitarian.transforms import Transform, is_of_chain
 KEY = "egalitarian"
 """The key of an attachment's state in the state_dict of its optimizer. An optimizer without EGD ignores it."""
 
-STEPS = "egd_steps"
-"""The key, in every param group, of the steps with EGD. A bare optimizer carries it along without reading it."""
 UNTOLD = (
     "state_dict is from an earlier version, and does not tell which matrices its optimizer held; make sure that it is of "
     "this optimizer, and save it again"
@@ -174,16 +171,9 @@ class Carrier:
 
     def _add(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         state_dict[KEY] = self._save()
-        untraced = bool(state_dict[KEY]["step"]) and not has_stepped(optimizer)
-        if untraced and not in_distributed_checkpoint():  # a load before attach would leave no trace of EGD
-            for group in state_dict["param_groups"]:
-                group[STEPS] = state_dict[KEY]["step"]
 
     def _take(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         saved = state_dict.pop(KEY, None)
-        if saved is not None:  # the caller's groups stay as they are
-            groups = state_dict["param_groups"]
-            state_dict["param_groups"] = [{key: group[key] for key in group if key != STEPS} for group in groups]
         try:
             self._found = None if saved is None else self._check(saved)
         except (TypeError, ValueError) as error:
@@ -210,14 +200,14 @@ class Carrier:
 
 
 def has_stepped(optimizer: Optimizer) -> bool:
-    """Whether its state shows an earlier step. That of SGD without momentum shows those with EGD alone."""
+    """Whether its state shows an earlier step. That of SGD without momentum shows none."""
     return any(map(_counts, _evidence(optimizer)))
 
 
 def _evidence(optimizer: Optimizer) -> Iterator[Any]:
     """Values that are not zero once an optimizer has made a step; without settings of the same names."""
     for group in optimizer.param_groups:
-        counts = (key for key in ("step", "k", STEPS) if key in group)
+        counts = (key for key in ("step", "k", "egd_steps") if key in group)
         yield from (group[key] for key in counts if group[key] != optimizer.defaults.get(key))
         for parameter in group["params"]:
             kept = optimizer.state.get(parameter, {})

@@ -44,7 +44,10 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
     scaler = torch.amp.GradScaler._maybe_opt_step.__code__
     name: Literal["scaler", "checkpoint"] | None = None
     steps = 0
-    for frame in _callers():
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
         code = frame.f_code
         if code is _HOOKED_STEP:
             steps += frame.f_locals.get("self") is optimizer
@@ -52,22 +55,8 @@ def caller_of_step(optimizer: Optimizer) -> Caller:
             name = "scaler"
         elif name is None and code.co_name == "_init_optim_state" and "checkpoint" in code.co_filename:
             name = "checkpoint"
-    return Caller(steps > 1 and _has_hooked_base(optimizer), name)
-
-
-def in_distributed_checkpoint() -> bool:
-    """Whether torch's checkpoint helpers are at work."""
-    return any(frame.f_globals.get("__name__", "").startswith("torch.distributed.checkpoint") for frame in _callers())
-
-
-def _callers() -> Iterator[FrameType]:
-    """The frames on the stack, from the caller of the function that asks."""
-    frame = sys._getframe(2)
-    for _ in range(_DEPTH):
-        yield frame
-        if frame.f_back is None:
-            break
         frame = frame.f_back
+    return Caller(steps > 1 and _has_hooked_base(optimizer), name)
 
 
 def _has_hooked_base(optimizer: Optimizer) -> bool:

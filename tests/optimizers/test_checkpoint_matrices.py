@@ -9,12 +9,13 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from toy import network, train
+from toy import network, same, train
 
 import egalitarian as eg
 
@@ -31,11 +32,15 @@ def by_the_attachment(source: eg.Attachment, to: eg.Attachment) -> None:
     to.load_state_dict(source.state_dict())
 
 
-def through_a_file(source: eg.Attachment, to: eg.Attachment) -> None:
+def through(value: Any) -> Any:
     file = io.BytesIO()
-    torch.save(source.optimizer.state_dict(), file)
+    torch.save(value, file)
     file.seek(0)
-    to.optimizer.load_state_dict(torch.load(file, weights_only=True))
+    return torch.load(file, weights_only=True)
+
+
+def through_a_file(source: eg.Attachment, to: eg.Attachment) -> None:
+    to.optimizer.load_state_dict(through(source.optimizer.state_dict()))
 
 
 def through_pickle_and_json(source: eg.Attachment, to: eg.Attachment) -> None:
@@ -224,6 +229,49 @@ def test_filters_have_the_same_law(chain: Any) -> None:
     same = attached(twin.generator.parameters(), twin, chain)
     same.optimizer.load_state_dict(generator.optimizer.state_dict())
     assert same.state_dict()["step"] == 1
+
+
+def test_a_distributed_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    """A load fills the keys of the state that it is given; the list of matrices is replaced as a whole."""
+    from torch.distributed import checkpoint
+
+    generator, (generator_again, critic_again) = halves()[0], halves()
+    generator.off()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of torch, without a process group
+        checkpoint.save({"egd": generator.state_dict()}, checkpoint_id=tmp_path / "saved")
+        for egd, refused in ((critic_again, True), (generator_again, False)):
+            state = {"egd": egd.state_dict()}
+            checkpoint.load(state, checkpoint_id=tmp_path / "saved")
+            if refused:
+                with pytest.raises(ValueError, match=REFUSED):
+                    egd.load_state_dict(state["egd"])
+            else:
+                egd.load_state_dict(state["egd"])
+    assert (generator_again.active, critic_again.active) == (False, True)
+
+
+@pytest.mark.parametrize("order", ["model first", "optimizer first"])
+@pytest.mark.parametrize("door", ["attach first", "attach last"])
+def test_the_order_of_loads_does_not_matter(order: str, door: str) -> None:
+    """The matrices are those of the groups, whatever values their parameters have."""
+    model = network()
+    egd = attached(model.parameters(), model)
+    train(model, egd.optimizer, 2)
+    saved = through(model.state_dict()), through(egd.optimizer.state_dict())
+    twin = network(1)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.5)
+    again = eg.attach(optimizer, twin) if door == "attach first" else None
+    loads = [lambda: twin.load_state_dict(saved[0]), lambda: optimizer.load_state_dict(saved[1])]
+    for load in loads if order == "model first" else reversed(loads):
+        load()
+    if again is None:
+        again = eg.attach(optimizer, twin)
+        again.load_state_dict(saved[1]["egalitarian"])
+    assert again.state_dict()["step"] == 2
+    train(model, egd.optimizer, 2, start=2)
+    train(twin, optimizer, 2, start=2)
+    assert same(model, twin)
 
 
 # -- states of earlier versions ------------------------------------------------------------------------------------------

@@ -12,20 +12,25 @@ from itertools import pairwise
 
 from torch import nn
 
-from egalitarian.select.clues import Clues, Layer, layers_of, outermost
 from egalitarian.select.example import Example, Reached, reached
+from egalitarian.select.layers import Graph, Layer, part
 from egalitarian.select.layouts import is_layer
 from egalitarian.select.listing import Listed
 
 _NAMES = re.compile(
     r"(.*_)?(heads?|classifiers?|logits|policy|critics?|actors?|scores?|predictors?|predictions?)"
-    r"|predict(_.*)?|value|qa_outputs|proj_out|seq_relationship|vocab_projector|generator|discriminator"
+    r"|predict(_.*)?|value|qa_outputs|proj_out|seq_relationship|vocab_projector|generator|discriminator",
+    re.IGNORECASE,
 )
 """Names of heads, and of modules whose last layer is a head."""
 _LIKELY = re.compile(
-    r"fc|outc?|final(_layer)?|last|pi|v|readout|decoder|(fc_|final_)?out(put)?s?(_(layer|conv|proj))?|(.*_)?projection"
+    r"fc|outc?|final(_layer)?|last|pi|v|readout|decoder|(fc_|final_)?out(put)?s?(_(layer|conv|proj))?|(.*_)?projection",
+    re.IGNORECASE,
 )
 """Names of many heads, but of other layers as well."""
+_MAKERS = re.compile(r"((net_?)?G|gen|[Gg]enerator)(_?[A-Z0-9]+)?")
+_JUDGES = re.compile(r"((net_?)?D|disc|[Dd]iscriminator|[Cc]ritic)(_?[A-Z0-9]+)?")
+"""Names of two networks that play against each other. Both end in a head, though the one feeds the other."""
 _BY_WIDTH = "by the widths of the layers, though {} {} registered last"
 _BY_NAME = "for its name, though {} {} registered last"
 
@@ -55,14 +60,14 @@ class _Verdict:
 
 def heads_of(listed: Sequence[Listed]) -> Heads:
     """The heads by evidence. A model with a single layer, or one that ends in repeated blocks, has none."""
-    clues = Clues(layers_of(listed))
-    if clues.is_alone:
+    graph = Graph(listed)
+    if _is_alone(graph):
         return Heads()
-    verdict = _judged(clues)
+    verdict = _judged(graph)
     items = _items(listed, (layer.module for layer in verdict.heads))
     rivals, names, why = _items(listed, (layer.module for layer in verdict.rivals)), verdict.rivals, verdict.why
     mine, others = [layer.path for layer in verdict.heads], [layer.path for layer in names]
-    if mine and not why and not verdict.certain and (unrecognised := clues.unrecognised(verdict.heads)):
+    if mine and not why and not verdict.certain and (unrecognised := graph.unrecognised(verdict.heads)):
         rivals, others = frozenset(unrecognised), [item.name for item in unrecognised]
         why = "by the order of the layers, though {} may take its outputs"
     if not mine or not why:
@@ -77,12 +82,12 @@ def heads_by_example(model: nn.Module, listed: Sequence[Listed], example: Exampl
 
     Heads by evidence that the pass does not use stay heads.
     """
-    clues = Clues(layers_of(listed))
+    graph = Graph(listed)
     weights = {item.parameter: item for item in listed if item.parameter.ndim > 1 and item.owners}
-    seen = reached(model, [layer.module for layer in clues.layers], weights, example)
-    if clues.is_alone:
+    seen = reached(model, [layer.module for layer in graph.layers], weights, example)
+    if _is_alone(graph):
         return Heads()
-    heads = [head.module for head in _reached(clues, seen) if head.simple]
+    heads = [head.module for head in _reached(graph, seen) if head.simple]
     return Heads(_items(listed, heads) | {weights[weight] for weight in seen.weights if weight in weights})
 
 
@@ -93,87 +98,109 @@ def last_layer(listed: Sequence[Listed]) -> Heads:
     return Heads(_items(listed, layers[-1:])) if len(set(layers)) > 1 else Heads()
 
 
-def _reached(clues: Clues, seen: Reached) -> list[Layer]:
+def _reached(graph: Graph, seen: Reached) -> list[Layer]:
     """The heads among the layers that reach the outputs. If autograd reached none, the layer that was called last."""
-    layers = {layer.module: layer for layer in clues.layers}
-    known = _judged(clues).heads
+    layers = {layer.module: layer for layer in graph.layers}
+    known = _judged(graph).heads
     final = [layers[module] for module in seen.layers]
     called = [layers[module] for module in seen.called]
     if not final and not seen.weights:
-        return [layer for layer in called[-1:] if layer in clues.ends]
+        return [layer for layer in called[-1:] if layer in graph.ends]
     free = [layer for layer in final if layer in known or layer.module not in seen.inner]
-    heads = [layer for layer in free if layer in clues.ends] + _beside(clues, called, free)
+    heads = [layer for layer in free if layer in graph.ends] + _beside(graph, called, free)
     if not heads and len(final) == 1 and not seen.inner.intersection(seen.layers):
         heads = final
     unused = [layer for layer in known if layer not in final and layer.module not in seen.inner]
     return heads + unused
 
 
-def _beside(clues: Clues, called: list[Layer], free: list[Layer]) -> list[Layer]:
+def _beside(graph: Graph, called: list[Layer], free: list[Layer]) -> list[Layer]:
     """The last layers of equal blocks, if all of them that ran reach the model's outputs."""
     groups: dict[object, list[Layer]] = {}
-    for layer in clues.layers:
+    for layer in graph.layers:
         for (_, parent), (path, block) in pairwise(layer.around):
-            if isinstance(parent, nn.ModuleList) and block is not layer.module and layer not in clues.ends:
+            if isinstance(parent, nn.ModuleList) and block is not layer.module and layer not in graph.ends:
                 groups.setdefault((parent, layer.path.removeprefix(path)), []).append(layer)
                 break
     used = [(group, set(called).intersection(group)) for group in groups.values()]
     return [layer for group, ran in used if len(ran) > 1 and ran <= set(free) for layer in group]
 
 
-def _judged(clues: Clues) -> _Verdict:
+def _judged(graph: Graph) -> _Verdict:
     """The heads by evidence, with layers that look like them, and their rivals."""
-    verdict = _found(clues)
-    heads = sorted(clues.alike(verdict.heads), key=lambda layer: layer.order)
+    verdict = _found(graph)
+    heads = sorted(graph.alike(verdict.heads), key=lambda layer: layer.order)
     rivals = [layer for layer in verdict.rivals if layer not in heads]
     why = verdict.why if rivals or not verdict.rivals else ""
-    if heads and not why and (rivals := clues.doubtful(heads)):
+    if heads and not why and (rivals := graph.doubtful(heads)):
         why = "by names and order, though nothing takes the outputs of {} either"
     return _Verdict(heads, rivals, why, verdict.certain)
 
 
-def _found(clues: Clues) -> _Verdict:
-    last, named = clues.last, clues.named(_NAMES)
-    tied = [layer for layer in clues.layers if layer.tied and layer.simple]
-    if certain := outermost([*tied, *named]):
-        return _among_named(clues, certain)
-    likely = [layer for layer in outermost(clues.named(_LIKELY)) if layer in clues.ends]
+def _found(graph: Graph) -> _Verdict:
+    last, named = _last(graph), _named(graph, _NAMES)
+    tied = [layer for layer in graph.layers if layer.tied and layer.simple]
+    makers, judges = _named(graph, _MAKERS), _named(graph, _JUDGES)
+    players = makers + judges if makers and judges else []
+    if certain := list(dict.fromkeys([*players, *graph.outermost([*tied, *named])])):
+        return _among_named(graph, certain, [*tied, *players])
+    likely = [layer for layer in graph.outermost(_named(graph, _LIKELY)) if layer in graph.ends]
     if last is None:
-        sure = [layer for layer in likely if clues.ends_here(layer)]
-        return _Verdict(sure, []) if sure else _fed(clues)
+        sure = [layer for layer in likely if graph.ends_here(layer)]
+        return _Verdict(sure, []) if sure else _fed(graph)
     if last in likely or not likely:
-        rivals = [end for end in clues.ends if clues.ends_here(end) and last.feeds(end)]
-        if rivals and not likely and not clues.ends_here(last):
+        rivals = [end for end in graph.ends if graph.ends_here(end) and graph.feeds(last, end)]
+        if rivals and not likely and not graph.ends_here(last):
             return _Verdict(rivals, [last], _BY_WIDTH)
         return _Verdict([last], [])
-    if any(last.feeds(layer) for layer in likely):
-        if all(clues.ends_here(layer) for layer in likely):
+    if any(graph.feeds(last, layer) for layer in likely):
+        if all(graph.ends_here(layer) for layer in likely):
             return _Verdict(likely, [])
         return _Verdict(likely, [last], _BY_NAME)
     return _Verdict([last], likely, "as what is registered last, though {} {} named like a head")
 
 
-def _among_named(clues: Clues, named: list[Layer]) -> _Verdict:
-    """The named heads. One that feeds the last layer is no head but a trunk with the name of one."""
-    last = clues.last
-    if last is None or any(last.feeds(layer) for layer in named):
+def _among_named(graph: Graph, named: list[Layer], sure: list[Layer]) -> _Verdict:
+    """The named heads. One that feeds the last layer is no head but a trunk with the name of one, unless it is sure."""
+    last = _last(graph)
+    if last is None or any(graph.feeds(last, layer) for layer in named):
         return _Verdict(named, [], certain=True)
-    trunks = [layer for layer in named if layer.feeds(last) and not layer.tied]
-    if trunks and clues.ends_here(last):
+    trunks = [layer for layer in named if graph.feeds(layer, last) and layer not in sure]
+    if trunks and graph.ends_here(last):
         heads = [layer for layer in named if layer not in [*trunks, last]]
         return _Verdict([*heads, last], trunks, "as what is registered last, though {} {} named like a head", True)
     return _Verdict(named, [last], _BY_NAME, True)
 
 
-def _fed(clues: Clues) -> _Verdict:
+def _fed(graph: Graph) -> _Verdict:
     """A head that is registered before the layers that feed it, such as repeated blocks, or that ends those blocks."""
-    if not clues.layers:
+    if not graph.layers:
         return _Verdict([], [])
-    final = clues.layers[-1]
-    found = [end for end in clues.ends if clues.ends_here(end) and final.feeds(end)]
+    final = graph.layers[-1]
+    found = [end for end in graph.ends if graph.ends_here(end) and graph.feeds(final, end)]
     if found:
         return _Verdict(found, [final], _BY_WIDTH)
-    return _Verdict(clues.block_ends(), [], "by the widths of the layers, though repeated blocks seldom end in one")
+    return _Verdict(graph.block_ends(), [], "by the widths of the layers, though repeated blocks seldom end in one")
+
+
+def _is_alone(graph: Graph) -> bool:
+    """Whether the model has at most one layer, and no other parameters that may belong to a layer."""
+    return not graph.layers or (len(graph.layers) == 1 and not graph.others)
+
+
+def _last(graph: Graph) -> Layer | None:
+    """The layer that is registered last, if it can be a head."""
+    return graph.outer[-1] if graph.outer and graph.outer[-1] in graph.ends else None
+
+
+def _named(graph: Graph, names: re.Pattern[str]) -> list[Layer]:
+    """The last layer of every module with such a name. A layer that has such a name itself is preferred."""
+    parts: dict[nn.Module, Layer] = {}
+    for layer in (each for each in graph.outer if each.simple):
+        module = part(layer, names)
+        if module is not None and (module not in parts or layer.has_name(names) >= parts[module].has_name(names)):
+            parts[module] = layer
+    return list(dict.fromkeys(parts.values()))
 
 
 def _items(listed: Sequence[Listed], modules: Iterable[nn.Module]) -> frozenset[Listed]:

@@ -1,0 +1,374 @@
+"""The layers of a model as a graph: who may feed whom, by widths, the order of registration, and the nesting of modules."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from torch import nn
+
+from egalitarian.select.fused import looks_fused
+from egalitarian.select.layouts import is_layer, layout
+from egalitarian.select.listing import Listed, Owner
+
+_ASIDE = re.compile(r"(.*_)?(router|gate|gating|attn?|attention|mask)s?", re.IGNORECASE)
+"""Names of layers whose outputs are weights for the outputs of others, such as attention and gates."""
+_GATES = re.compile(r"(.*_)?(router|gate|gating|modulation|film)s?|adaln.*|rel_pos.*", re.IGNORECASE)
+"""Names of layers whose outputs scale or shift the outputs of others: never a head."""
+_INNER = re.compile("pooler|pre_classifier")
+"""Names of layers right before a head."""
+_ATTENTION = {"key", "query", "k", "q", "keys", "queries", "q_proj", "k_proj"}
+_PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_MEMBERS = 4
+"""How many outputs of equal width may be concatenated as the input of a layer whose width is explained otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer of the model, with the widths of its inputs and outputs. An adapter counts as part of its layer."""
+
+    path: str
+    module: nn.Module
+    around: tuple[tuple[str, nn.Module], ...]
+    inputs: frozenset[int]
+    outputs: int
+    simple: bool
+    """Whether it is a Linear, Bilinear or convolution. Only such a layer can be a head."""
+    spatial: bool
+    """Whether it is a convolution."""
+    tied: bool
+    """Whether it shares its weight with an embedding."""
+    order: int
+    """Of two layers, the one that is registered later has the larger number."""
+
+    @property
+    def pattern(self) -> str:
+        """Its path without its first number: the same layers of numbered blocks share it."""
+        return re.sub(r"(?<![^.])\d+(?![^.])", "*", self.path, count=1)
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether its name says that it is no head: a pooler, a gate, or several projections in one weight."""
+        fused = looks_fused(self.path.rpartition(".")[2], self.outputs, min(self.inputs))
+        return fused or self.is_named(_GATES) or self.is_named(_INNER)
+
+    def has_name(self, names: re.Pattern[str]) -> bool:
+        """Whether its own name, without those of the modules around it, is one of these."""
+        return bool(names.fullmatch(self.path.rpartition(".")[2]))
+
+    def is_named(self, names: re.Pattern[str]) -> bool:
+        """Whether its own name, or that of a module around it, is one of these."""
+        return any(names.fullmatch(step) for step in self.path.split("."))
+
+
+class Feeding(Enum):
+    """How the outputs of one layer may enter another."""
+
+    NEXT = "a Sequential calls the other one next"
+    WHOLE = "as many inputs as outputs"
+    FLAT = "channels of a convolution, flattened"
+    PART = "split in equal parts"
+    LIKE = "concatenated with others of its width"
+    MIXED = "concatenated with anything"
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether the widths fit as they are."""
+        return self in (Feeding.NEXT, Feeding.WHOLE, Feeding.FLAT)
+
+
+class Graph:
+    """The layers of a model, and who may feed whom. An edge is made when it is asked for: there may be millions."""
+
+    def __init__(self, listed: Iterable[Listed]) -> None:
+        self.layers: list[Layer] = []
+        """In the order in which the model registers them."""
+        self.others: list[tuple[Owner, Listed]] = []
+        """Embeddings, and matrices of modules that are not recognised."""
+        self._read(listed)
+        self._inside: dict[nn.Module, list[Layer]] = {}
+        self._calls: dict[nn.Module, dict[nn.Module, int]] = {}
+        """By Sequential: the place of each child that has layers."""
+        self._first: dict[int, Layer] = {}
+        """By width: the first layer that takes it."""
+        for layer in self.layers:
+            for width in layer.inputs:
+                self._first.setdefault(width, layer)
+            for _, module in layer.around:
+                self._inside.setdefault(module, []).append(layer)
+            for (_, parent), (_, child) in pairwise(layer.around):
+                if isinstance(parent, nn.Sequential):
+                    calls = self._calls.setdefault(parent, {})
+                    calls.setdefault(child, len(calls))
+        self._led = {layer: self._deepest(layer, 0) for layer in self.layers}
+        """How deep in the nesting is the last Sequential that calls others before the layer."""
+        self._followed = {layer: self._deepest(layer, -1) for layer in self.layers}
+        """The same for others behind it."""
+        self._index = {layer: index for index, layer in enumerate(self.layers)}
+        self._claimed: dict[Layer, bool] = {}
+        self._open: dict[Layer, bool] = {}
+        self._repeated: dict[nn.Module, bool] = {}
+        self._parallel: dict[nn.Module, bool] = {}
+        self._kinds: dict[nn.Module, Counter[object]] = {}
+        self.outer = [layer for layer in self.layers if not layer.is_inner]
+        self.ends = [layer for layer in self.outer if layer.simple and not self._is_repeated(layer.around)]
+        """The layers that can be a head: those outside of repeated blocks."""
+
+    def _read(self, listed: Iterable[Listed]) -> None:
+        owned = sorted(((owner, item) for item in listed for owner in item.owners), key=lambda pair: pair[0].order)
+        embeddings = {item for owner, item in owned if isinstance(owner.layer, nn.Embedding | nn.EmbeddingBag)}
+        found: dict[nn.Module, Layer] = {}
+        for owner, item in owned:
+            seen = layout(owner, item.parameter)
+            within_attention = any(isinstance(module, nn.MultiheadAttention) for _, module in owner.around[:-1])
+            if item.parameter.ndim > 1 and (item in embeddings or not seen.known):
+                self.others.append((owner, item))
+            if seen.reason or owner.factor or item.parameter.ndim - seen.stacked < 2 or within_attention:
+                continue
+            path, module = owner.unit[-1]
+            inputs, outputs = _widths(owner, item, seen.output, seen.stacked)
+            simple, tied = is_layer(owner.layer), item in embeddings
+            spatial = simple and item.parameter.ndim > 2 and not isinstance(owner.layer, nn.Bilinear)
+            found.setdefault(module, Layer(path, module, owner.unit, inputs, outputs, simple, spatial, tied, owner.order))
+        self.layers = list(found.values())
+
+    def _deepest(self, layer: Layer, end: int) -> int:
+        """The depth of the innermost Sequential around the layer in which it is not in the child at this end."""
+        found = -1
+        for depth, ((_, parent), (_, child)) in enumerate(pairwise(layer.around)):
+            calls = self._calls.get(parent, {child: 0})
+            if calls[child] != (len(calls) - 1 if end else 0):
+                found = depth
+        return found
+
+    def feeds(self, one: Layer, other: Layer) -> bool:
+        """Whether the outputs of the one fit the inputs of the other, if need be after flattening channels."""
+        return self._fitting(one, other) in (Feeding.WHOLE, Feeding.FLAT)
+
+    def takers(self, one: Layer) -> Iterator[tuple[Layer, Feeding]]:
+        """The layers that may take its outputs, and how; those behind it first."""
+        here = self._index[one]
+        for other in (*self.layers[here + 1 :], *self.layers[:here]):
+            if (how := self._feeding(one, other)) is not None:
+                yield other, how
+
+    def _feeding(self, one: Layer, other: Layer) -> Feeding | None:
+        """How the one may feed the other. Only a layer that is registered later takes outputs in part, or beside others."""
+        how = self._fitting(one, other)
+        if how or other.order <= one.order or not self._may_follow(one, other):
+            return how
+        parts = [width for width in other.inputs if width > 1]
+        if any(width < one.outputs and one.outputs % width == 0 for width in parts):
+            return Feeding.PART
+        wider = [width for width in parts if width > one.outputs > 1]
+        if any(width % one.outputs == 0 and (width <= _MEMBERS * one.outputs or self.is_open(other)) for width in wider):
+            return Feeding.LIKE
+        return Feeding.MIXED if wider and self.is_open(other) else None
+
+    def _fitting(self, one: Layer, other: Layer) -> Feeding | None:
+        """How the one may feed the other, if the widths fit as they are."""
+        if one is other or (other.spatial and not one.spatial and other.order < one.order):
+            return None  # a convolution takes what a linear layer makes only if it is registered later, as in a generator
+        flat = one.spatial and not other.spatial and any(width % one.outputs == 0 for width in other.inputs)
+        how = Feeding.WHOLE if one.outputs in other.inputs else Feeding.FLAT if flat else None
+        if (how is None and self._followed[one] < 0) or not self._may_follow(one, other):
+            return None
+        return how or (Feeding.NEXT if one.around[_common(one, other) - 1][1] in self._calls else None)
+
+    def _may_follow(self, one: Layer, other: Layer) -> bool:
+        """Whether the Sequentials around them, and the convolution before the other, let it take what the one puts out.
+
+        A Sequential hands the outputs of a child to the next one alone, and only those of the last child leave it.
+        """
+        depth = _common(one, other) - 1
+        if self._followed[one] > depth or self._led[other] > depth or (not one.spatial and self._is_claimed(other)):
+            return False
+        calls = self._calls.get(one.around[depth][1])
+        return calls is None or calls[other.around[depth + 1][1]] == calls[one.around[depth + 1][1]] + 1
+
+    def _is_claimed(self, layer: Layer) -> bool:
+        """Whether it takes the flattened channels of the convolution right before it, as nothing else takes those."""
+        if layer not in self._claimed:
+            before = self.layers[self._index[layer] - 1]
+            whole = (other for other in self.layers if other is not before and before.outputs in other.inputs)
+            flat = before.spatial and not layer.spatial and self.feeds(before, layer)
+            self._claimed[layer] = flat and not any(self._may_follow(before, other) for other in whole)
+        return self._claimed[layer]
+
+    def is_open(self, layer: Layer) -> bool:
+        """Whether nothing explains its width: no layer or embedding makes it, and no layer before takes it."""
+        if layer not in self._open:
+            first = all(self._first[width] is layer for width in layer.inputs)
+            made = any(item.parameter.shape[-1] in layer.inputs for _, item in self.others)
+            self._open[layer] = first and not made and not any(self._fitting(each, layer) for each in self.layers)
+        return self._open[layer]
+
+    def ends_here(self, layer: Layer, *, twin: bool = False) -> bool:
+        """Whether its outputs fit no other layer. For the twin of a head, what is registered earlier does not count."""
+        return not any(how.is_strong and (other.order > layer.order or not twin) for other, how in self.takers(layer))
+
+    def block_ends(self) -> list[Layer]:
+        """Where repeated blocks end, if nothing takes what the last one puts out, and that is less than it takes."""
+        final = self.layers[-1]
+        holders = pairwise(final.around)
+        blocks = [block for (_, outer), (_, block) in holders if isinstance(outer, nn.ModuleList | nn.Sequential)]
+        narrows = bool(blocks) and final.outputs < min(self._inside[blocks[0]][0].inputs)
+        if not narrows or final not in self.outer or not final.simple or not self.ends_here(final):
+            return []
+        return [layer for layer in self.outer if layer.pattern == final.pattern]
+
+    def alike(self, heads: list[Layer]) -> list[Layer]:
+        """The heads, and other layers that look like them: several heads often share the width of their inputs."""
+        return heads + [layer for layer in self._beside(heads) if not self._is_joined(layer, heads)]
+
+    def doubtful(self, heads: list[Layer]) -> list[Layer]:
+        """Other layers that may be heads: nothing takes their outputs, or only in part or beside others."""
+        beside = self._beside(heads)
+        return [layer for layer in self._others(heads) if layer in beside or not any(self.takers(layer))]
+
+    def unrecognised(self, heads: list[Layer]) -> list[Listed]:
+        """Matrices of unrecognised modules that may take the outputs of one of these heads. Each may be a head instead."""
+        pairs = ((owner, item, head) for owner, item in self.others for head in heads)
+        return list(dict.fromkeys(item for owner, item, head in pairs if self._may_end(owner, item, head)))
+
+    def outermost(self, heads: Iterable[Layer]) -> list[Layer]:
+        """The layers without those that feed another one further out, as a dense layer inside `head` feeds the decoder."""
+        found = list(dict.fromkeys(heads))
+        return [one for one in found if not any(_is_outside(other, one) and self.feeds(one, other) for other in found)]
+
+    def _others(self, heads: list[Layer]) -> list[Layer]:
+        others = [layer for layer in self.ends if layer not in heads and not layer.is_named(_ASIDE)]
+        return [layer for layer in others if not any(self._is_within(layer, head) for head in heads)]
+
+    def _beside(self, heads: list[Layer]) -> list[Layer]:
+        """What ends like one of the heads: with as many outputs, or from inputs of its width."""
+        return [layer for layer in self._others(heads) if any(self._are_alike(layer, head) for head in heads)]
+
+    def _are_alike(self, layer: Layer, head: Layer) -> bool:
+        inputs, outputs = layer.inputs == head.inputs, layer.outputs == head.outputs
+        twin = inputs and outputs and not self.feeds(head, layer)
+        if layer.spatial != head.spatial or not self.ends_here(layer, twin=twin):
+            return False
+        return outputs or (inputs and any(self.feeds(one, layer) for one in self.layers if one.order < layer.order))
+
+    def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
+        """Whether its outputs, in part or beside others, explain the width of a later layer.
+
+        If a head has as many outputs, only multiples of that width count: there it would be joined with layers like it.
+        """
+        like = any(head.outputs == layer.outputs for head in heads)
+        found = [how for other, how in self.takers(layer) if self.is_open(other)]
+        return Feeding.LIKE in found or (bool(found) and not like)
+
+    def _is_within(self, layer: Layer, head: Layer) -> bool:
+        """Whether it is deep in a module that alone feeds a head further out: what it puts out stays in there."""
+        if len(layer.around) <= len(head.around):
+            return False
+        depth = _common(layer, head)
+        part, around = self._inside[layer.around[depth][1]], self._inside[head.around[depth][1]]
+        fits = [one for one in self.layers if one is not layer and one not in around and self.feeds(one, around[0])]
+        return bool(fits) and all(one in part for one in fits)
+
+    def _may_end(self, owner: Owner, item: Listed, head: Layer) -> bool:
+        """Whether the matrix can come after the head: by its owner's order, by a module around both, or as an embedding."""
+        shape = item.parameter.shape
+        if len(shape) != 2 or 1 in shape or head.outputs not in shape or not item.parameter.is_floating_point():
+            return False
+        if isinstance(owner.layer, nn.Embedding):
+            return shape[1] == head.outputs
+        holds = any(module is owner.module for _, module in head.around)
+        return (owner.order > head.order or holds) and not self._is_repeated(owner.around)
+
+    def _is_repeated(self, around: Sequence[tuple[str, nn.Module]]) -> bool:
+        """Whether the innermost module is in one of several blocks that follow each other.
+
+        The last layers of parallel blocks do not count.
+        """
+        innermost = around[-1][1]
+        for (_, parent), (_, block) in pairwise(around):
+            if isinstance(parent, nn.ModuleList | nn.Sequential) and block is not innermost:
+                if block not in self._repeated:
+                    self._repeated[block] = self._is_block(parent, block)
+                if self._repeated[block] and not (
+                    self._is_parallel(parent) and self._inside[block][-1].module is innermost
+                ):
+                    return True
+        return False
+
+    def _is_parallel(self, parent: nn.Module) -> bool:
+        """Whether no child can take the outputs of the one before it."""
+        if parent not in self._parallel:
+            blocks = list(parent.children())
+            inside = [self._inside.get(block, []) for block in blocks]
+            chain = len(blocks) < 2 or not all(inside) or any(_attends(block) for block in blocks)
+            apart = isinstance(parent, nn.ModuleList) and not chain
+            pairs = ((one, second[0]) for first, second in pairwise(inside) for one in first) if apart else ()
+            self._parallel[parent] = apart and not any(self.feeds(*pair) for pair in pairs)
+        return self._parallel[parent]
+
+    def _is_block(self, parent: nn.Module, block: nn.Module) -> bool:
+        """Whether it equals a sibling. A block that equals none counts, too, if it does not narrow, as heads do."""
+        if parent not in self._kinds:
+            self._kinds[parent] = Counter(key for child in parent.children() for key in (type(child), _kind(child)))
+        kinds = self._kinds[parent]
+        if kinds[_kind(block)] > 1:
+            return True
+        alone = isinstance(parent, nn.ModuleList) and kinds[type(block)] == 1
+        several = kinds[type(block)] > 1 and type(block) not in _PLAIN
+        inside = self._inside.get(block, [])
+        return len(inside) > 1 and (alone or several) and inside[-1].outputs >= min(inside[0].inputs)
+
+
+def part(layer: Layer, names: re.Pattern[str]) -> nn.Module | None:
+    """The outermost module with such a name around the layer, or its child if it lists modules. None inside a list."""
+    for index, (path, module) in enumerate(layer.around[1:], 1):
+        parent = layer.around[index - 1][1]
+        if isinstance(parent, nn.ModuleList) or _is_one_of_many(parent, module):
+            return None
+        if names.fullmatch(path.rpartition(".")[2]) and not _attends(parent):
+            several = isinstance(module, nn.ModuleList | nn.ModuleDict) and layer.around[index + 1 :]
+            return layer.around[index + 1][1] if several else module
+    return None
+
+
+def _is_one_of_many(parent: nn.Module, module: nn.Module) -> bool:
+    if not isinstance(parent, nn.Sequential) or is_layer(module) or type(module) in _PLAIN:
+        return False
+    return sum(type(child) is type(module) for child in parent.children()) > 1
+
+
+def _common(one: Layer, other: Layer) -> int:
+    """How many modules are around both layers."""
+    return sum(a == b for a, b in zip(one.around, other.around, strict=False))
+
+
+def _is_outside(outer: Layer, inner: Layer) -> bool:
+    """Whether the module that holds the outer one is around what holds the inner one."""
+    return len(outer.around) < len(inner.around) and outer.around[:-1] == inner.around[: len(outer.around) - 1]
+
+
+def _attends(block: nn.Module) -> bool:
+    return not _ATTENTION.isdisjoint(name for name, _ in block.named_children())
+
+
+def _kind(module: nn.Module) -> tuple[object, ...]:
+    """Its class and the shapes of its parameters, which are the same for repeated blocks."""
+    return type(module), *(parameter.shape for parameter in module.parameters())
+
+
+def _widths(owner: Owner, item: Listed, output: int, stacked: bool) -> tuple[frozenset[int], int]:
+    layer = owner.layer
+    if isinstance(layer, nn.Bilinear):
+        return frozenset({layer.in1_features, layer.in2_features}), layer.out_features
+    if isinstance(layer, nn.MultiheadAttention):
+        return frozenset({layer.embed_dim, layer.kdim or 0, layer.vdim or 0}), layer.embed_dim
+    if isinstance(layer, nn.RNNBase):
+        return frozenset({layer.input_size}), (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
+    if isinstance(layer, nn.RNNCellBase):
+        return frozenset({layer.input_size}), layer.hidden_size
+    shape = item.parameter.shape[1:] if stacked else item.parameter.shape
+    return frozenset({shape[1 - output] * getattr(layer, "groups", 1)}), shape[output]

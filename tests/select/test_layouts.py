@@ -135,6 +135,41 @@ def test_experts_in_one_flat_matrix_are_not_recognised() -> None:
     assert plan.doubts[0].startswith("86 % of the entries of hidden weights are in modules that are not recognised")
 
 
+class MoeRouter(nn.Module):
+    """As those of Hugging Face: a parameter, not a Linear."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(shape))
+
+
+class Score(MoeRouter):
+    """The same under a name that says nothing."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "beside", "taken"),
+    [
+        (nn.Linear(6, 4, bias=False), "router", "experts", True),
+        (MoeRouter(4, 6), "scores", "mlp", True),
+        (Score(4, 6), "gate", "experts", True),
+        (Score(4, 6), "gate", "shared_expert", True),
+        (Score(4, 6), "gate", "mlp", False),
+        (Score(4, 6), "scores", "experts", False),
+        (MoeRouter(6, 4), "router", "experts", False),
+        (MoeRouter(6, 6), "router", "experts", False),
+        (MoeRouter(2, 4, 6), "router", "experts", False),
+    ],
+)
+def test_a_router_is_taken_as_a_linear_layer_is_if_it_is_one_for_sure(
+    layer: nn.Module, name: str, beside: str, taken: bool
+) -> None:
+    """By the name of its class, or its own beside experts; and from hidden units to fewer experts."""
+    model = nn.ModuleDict({name: layer, beside: nn.Linear(6, 6, bias=False), "out": nn.Linear(6, 2, bias=False)})
+    expected = {f"{name}.weight": [(4, 6)]} if taken else {}
+    assert shapes_taken(eg.matrices(model)) == {**expected, f"{beside}.weight": [(6, 6)]}
+
+
 def test_experts_that_look_fused_are_marked() -> None:
     experts = Experts()
     experts.gate_up_proj = nn.Parameter(torch.randn(3, 6, 16))

@@ -149,11 +149,11 @@ def _found(graph: Graph) -> _Verdict:
         sure = [layer for layer in likely if graph.ends_here(layer)]
         return _Verdict(sure, []) if sure else _fed(graph)
     if last in likely or not likely:
-        rivals = [end for end in graph.ends if graph.ends_here(end) and graph.feeds(last, end)]
+        rivals = [end for end in graph.ends if graph.ends_here(end) and graph.leads_to(last, end)]
         if rivals and not likely and not graph.ends_here(last):
             return _Verdict(rivals, [last], _BY_WIDTH)
         return _Verdict([last], [])
-    if any(graph.feeds(last, layer) for layer in likely):
+    if any(graph.leads_to(last, layer) for layer in likely):
         if all(graph.ends_here(layer) for layer in likely):
             return _Verdict(likely, [])
         return _Verdict(likely, [last], _BY_NAME)
@@ -163,7 +163,7 @@ def _found(graph: Graph) -> _Verdict:
 def _among_named(graph: Graph, named: list[Layer], sure: list[Layer]) -> _Verdict:
     """The named heads. One that feeds the last layer is no head but a trunk with the name of one, unless it is sure."""
     last = _last(graph)
-    if last is None or any(graph.feeds(last, layer) for layer in named):
+    if last is None or any(graph.leads_to(last, layer) for layer in named):
         return _Verdict(named, [], certain=True)
     trunks = [layer for layer in named if graph.feeds(layer, last) and layer not in sure]
     if trunks and graph.ends_here(last):
@@ -177,7 +177,7 @@ def _fed(graph: Graph) -> _Verdict:
     if not graph.layers:
         return _Verdict([], [])
     final = graph.layers[-1]
-    found = [end for end in graph.ends if graph.ends_here(end) and graph.feeds(final, end)]
+    found = [end for end in graph.ends if graph.ends_here(end) and graph.leads_to(final, end)]
     if found:
         return _Verdict(found, [final], _BY_WIDTH)
     return _Verdict(graph.block_ends(), [], "by the widths of the layers, though repeated blocks seldom end in one")

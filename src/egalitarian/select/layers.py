@@ -149,12 +149,21 @@ class Graph:
         """Whether the outputs of the one fit the inputs of the other, if need be after flattening channels."""
         return self._fitting(one, other) in (Feeding.WHOLE, Feeding.FLAT)
 
+    def leads_to(self, one: Layer, end: Layer) -> bool:
+        """Whether it feeds the other, or the Sequential that ends in it."""
+        return self.feeds(one, self._entry(end))
+
     def takers(self, one: Layer) -> Iterator[tuple[Layer, Feeding]]:
         """The layers that may take its outputs, and how; those behind it first."""
         here = self._index[one]
         for other in (*self.layers[here + 1 :], *self.layers[:here]):
             if (how := self._feeding(one, other)) is not None:
                 yield other, how
+
+    def _entry(self, end: Layer) -> Layer:
+        """The first layer of the outermost Sequential that ends in this one; itself if there is none."""
+        inside = (self._inside[module] for _, module in end.around if module in self._calls)
+        return next((layers[0] for layers in inside if layers[-1] is end), end)
 
     def _feeding(self, one: Layer, other: Layer) -> Feeding | None:
         """How the one may feed the other. Only a layer that is registered later takes outputs in part, or beside others."""
@@ -222,8 +231,9 @@ class Graph:
         return [layer for layer in self.outer if layer.pattern == final.pattern]
 
     def alike(self, heads: list[Layer]) -> list[Layer]:
-        """The heads, and other layers that look like them: several heads often share the width of their inputs."""
-        return heads + [layer for layer in self._beside(heads) if not self._is_joined(layer, heads)]
+        """The heads, and other layers that look like them: they have as many outputs, or start from the same features."""
+        found = [layer for layer in self._beside(heads) if not self._is_joined(layer, heads)]
+        return heads + [each for each in found if any(self._are_alike(each, head, from_start=True) for head in heads)]
 
     def doubtful(self, heads: list[Layer]) -> list[Layer]:
         """Other layers that may be heads: nothing takes their outputs, or only in part or beside others."""
@@ -238,22 +248,30 @@ class Graph:
     def outermost(self, heads: Iterable[Layer]) -> list[Layer]:
         """The layers without those that feed another one further out, as a dense layer inside `head` feeds the decoder."""
         found = list(dict.fromkeys(heads))
-        return [one for one in found if not any(_is_outside(other, one) and self.feeds(one, other) for other in found)]
+        return [one for one in found if not any(_is_outside(other, one) and self.leads_to(one, other) for other in found)]
 
     def _others(self, heads: list[Layer]) -> list[Layer]:
         others = [layer for layer in self.ends if layer not in heads and not layer.is_named(_ASIDE)]
         return [layer for layer in others if not any(self._is_within(layer, head) for head in heads)]
 
     def _beside(self, heads: list[Layer]) -> list[Layer]:
-        """What ends like one of the heads: with as many outputs, or from inputs of its width."""
-        return [layer for layer in self._others(heads) if any(self._are_alike(layer, head) for head in heads)]
+        """What ends, and looks like one of the heads: with as many outputs, or from inputs of its width."""
+        return [each for each in self._others(heads) if any(self._are_beside(each, head) for head in heads)]
 
-    def _are_alike(self, layer: Layer, head: Layer) -> bool:
-        inputs, outputs = layer.inputs == head.inputs, layer.outputs == head.outputs
-        twin = inputs and outputs and not self.feeds(head, layer)
-        if layer.spatial != head.spatial or not self.ends_here(layer, twin=twin):
+    def _are_beside(self, layer: Layer, head: Layer) -> bool:
+        if layer.spatial != head.spatial or not self.ends_here(layer, twin=self._are_twins(layer, head)):
             return False
-        return outputs or (inputs and any(self.feeds(one, layer) for one in self.layers if one.order < layer.order))
+        return self._are_alike(layer, head) or self._are_alike(layer, head, from_start=True)
+
+    def _are_alike(self, layer: Layer, head: Layer, *, from_start: bool = False) -> bool:
+        one, other = (self._entry(layer), self._entry(head)) if from_start else (layer, head)
+        fed = one.inputs == other.inputs and any(self.feeds(each, one) for each in self.layers if each.order < one.order)
+        return layer.outputs == head.outputs or (fed and one is not other)
+
+    def _are_twins(self, layer: Layer, head: Layer) -> bool:
+        """Whether they have the same widths, and the head does not feed the layer."""
+        same = layer.inputs == head.inputs and layer.outputs == head.outputs
+        return same and not self.feeds(head, layer)
 
     def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
         """Whether its outputs, in part or beside others, explain the width of a later layer.

@@ -53,6 +53,8 @@ def layout(owner: Owner, parameter: Tensor) -> Layout:
         return Layout(pieces=Pieces((layer.hidden_size,) * gates) if gates > 1 and "_hr_" not in local else None)
     if type(layer).__name__.endswith("Experts") and parameter.ndim > 1 and parameter.shape[0] == _stack_of(layer):
         return _experts(layer, local, parameter)
+    if local == "weight" and parameter.ndim == 2 and parameter.shape[0] < parameter.shape[1] and _is_router(owner):
+        return Layout()
     if owner.factor == local and parameter.ndim == 2:
         return _layer(owner, parameter, 0)
     if local == "weight" and is_layer(layer):
@@ -103,6 +105,14 @@ def _layer(owner: Owner, parameter: Tensor, output: int) -> Layout:
     rows = parameter.shape[output]
     pieces, remark = fused(*owner.site, rows, parameter.numel() // max(rows, 1))
     return Layout(output, pieces, remark=remark)
+
+
+def _is_router(owner: Owner) -> bool:
+    """Whether it chooses among experts by a weight (experts, hidden): by its class, or by its name beside experts."""
+    if type(owner.layer).__name__.endswith("Router"):
+        return True
+    holder, name = owner.site or (owner.layer, "")
+    return name in ("router", "gate") and any("expert" in child for child, _ in holder.named_children())
 
 
 def _stack_of(layer: nn.Module) -> int:

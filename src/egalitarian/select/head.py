@@ -13,9 +13,9 @@ from itertools import pairwise
 from torch import nn
 
 from egalitarian.select.example import Example, Reached, reached
-from egalitarian.select.layers import Graph, Layer, part
+from egalitarian.select.layers import PLAIN, Graph, Layer, attends
 from egalitarian.select.layouts import is_layer
-from egalitarian.select.listing import Listed
+from egalitarian.select.listing import Listed, Owner
 
 _NAMES = re.compile(
     r"(.*_)?(heads?|classifiers?|logits|policy|critics?|actors?|scores?|predictors?|predictions?)"
@@ -67,7 +67,7 @@ def heads_of(listed: Sequence[Listed]) -> Heads:
     items = _items(listed, (layer.module for layer in verdict.heads))
     rivals, names, why = _items(listed, (layer.module for layer in verdict.rivals)), verdict.rivals, verdict.why
     mine, others = [layer.path for layer in verdict.heads], [layer.path for layer in names]
-    if mine and not why and not verdict.certain and (unrecognised := graph.unrecognised(verdict.heads)):
+    if mine and not why and not verdict.certain and (unrecognised := _unrecognised(graph, verdict.heads)):
         rivals, others = frozenset(unrecognised), [item.name for item in unrecognised]
         why = "by the order of the layers, though {} may take its outputs"
     if not mine or not why:
@@ -142,9 +142,9 @@ def _found(graph: Graph) -> _Verdict:
     tied = [layer for layer in graph.layers if layer.tied and layer.simple]
     makers, judges = _named(graph, _MAKERS), _named(graph, _JUDGES)
     players = makers + judges if makers and judges else []
-    if certain := list(dict.fromkeys([*players, *graph.outermost([*tied, *named])])):
+    if certain := list(dict.fromkeys([*players, *_outermost(graph, [*tied, *named])])):
         return _among_named(graph, certain, [*tied, *players])
-    likely = [layer for layer in graph.outermost(_named(graph, _LIKELY)) if layer in graph.ends]
+    likely = [layer for layer in _outermost(graph, _named(graph, _LIKELY)) if layer in graph.ends]
     if last is None:
         sure = [layer for layer in likely if graph.ends_here(layer)]
         return _Verdict(sure, []) if sure else _fed(graph)
@@ -197,10 +197,56 @@ def _named(graph: Graph, names: re.Pattern[str]) -> list[Layer]:
     """The last layer of every module with such a name. A layer that has such a name itself is preferred."""
     parts: dict[nn.Module, Layer] = {}
     for layer in (each for each in graph.outer if each.simple):
-        module = part(layer, names)
+        module = _part(layer, names)
         if module is not None and (module not in parts or layer.has_name(names) >= parts[module].has_name(names)):
             parts[module] = layer
     return list(dict.fromkeys(parts.values()))
+
+
+def _outermost(graph: Graph, heads: Iterable[Layer]) -> list[Layer]:
+    """The layers without those that feed another one further out, as a dense layer inside `head` feeds the decoder."""
+    found = list(dict.fromkeys(heads))
+    return [one for one in found if not any(_is_outside(other, one) and graph.leads_to(one, other) for other in found)]
+
+
+def _is_outside(outer: Layer, inner: Layer) -> bool:
+    """Whether the module that holds the outer one is around what holds the inner one."""
+    return len(outer.around) < len(inner.around) and outer.around[:-1] == inner.around[: len(outer.around) - 1]
+
+
+def _part(layer: Layer, names: re.Pattern[str]) -> nn.Module | None:
+    """The outermost module with such a name around the layer, or its child if it lists modules. None inside a list."""
+    for index, (path, module) in enumerate(layer.around[1:], 1):
+        parent = layer.around[index - 1][1]
+        if isinstance(parent, nn.ModuleList) or _is_one_of_many(parent, module):
+            return None
+        if names.fullmatch(path.rpartition(".")[2]) and not attends(parent):
+            several = isinstance(module, nn.ModuleList | nn.ModuleDict) and layer.around[index + 1 :]
+            return layer.around[index + 1][1] if several else module
+    return None
+
+
+def _is_one_of_many(parent: nn.Module, module: nn.Module) -> bool:
+    if not isinstance(parent, nn.Sequential) or is_layer(module) or type(module) in PLAIN:
+        return False
+    return sum(type(child) is type(module) for child in parent.children()) > 1
+
+
+def _unrecognised(graph: Graph, heads: list[Layer]) -> list[Listed]:
+    """Matrices of unrecognised modules that may take the outputs of one of these heads. Each may be a head instead."""
+    pairs = ((owner, item, head) for owner, item in graph.others for head in heads)
+    return list(dict.fromkeys(item for owner, item, head in pairs if _may_end(graph, owner, item, head)))
+
+
+def _may_end(graph: Graph, owner: Owner, item: Listed, head: Layer) -> bool:
+    """Whether the matrix can come after the head: by its owner's order, by a module around both, or as an embedding."""
+    shape = item.parameter.shape
+    if len(shape) != 2 or 1 in shape or head.outputs not in shape or not item.parameter.is_floating_point():
+        return False
+    if isinstance(owner.layer, nn.Embedding):
+        return shape[1] == head.outputs
+    holds = any(module is owner.module for _, module in head.around)
+    return (owner.order > head.order or holds) and not graph.is_repeated(owner.around)
 
 
 def _items(listed: Sequence[Listed], modules: Iterable[nn.Module]) -> frozenset[Listed]:

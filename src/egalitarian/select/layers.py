@@ -1,4 +1,11 @@
-"""The layers of a model as a graph: who may feed whom, by widths, the order of registration, and the nesting of modules."""
+"""The layers of a model as a graph: who may feed whom.
+
+The widths of two layers say how the one may feed the other (`Feeding`). Three rules exclude what is unlikely:
+
+- Sequentials keep their order. A layer feeds the next child only, and nothing outside unless it is in the last child.
+- Order of registration. Only a later layer takes outputs in part or beside others, or is a convolution fed by a Linear.
+- Every convolution needs a taker. If only the Linear right behind it fits, then that one takes nothing else.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +29,7 @@ _GATES = re.compile(r"(.*_)?(router|gate|gating|modulation|film)s?|adaln.*|rel_p
 _INNER = re.compile("pooler|pre_classifier")
 """Names of layers right before a head."""
 _ATTENTION = {"key", "query", "k", "q", "keys", "queries", "q_proj", "k_proj"}
-_PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _MEMBERS = 4
 """How many outputs of equal width may be concatenated as the input of a layer whose width is explained otherwise."""
 
@@ -115,7 +122,7 @@ class Graph:
         self._parallel: dict[nn.Module, bool] = {}
         self._kinds: dict[nn.Module, Counter[object]] = {}
         self.outer = [layer for layer in self.layers if not layer.is_inner]
-        self.ends = [layer for layer in self.outer if layer.simple and not self._is_repeated(layer.around)]
+        self.ends = [layer for layer in self.outer if layer.simple and not self.is_repeated(layer.around)]
         """The layers that can be a head: those outside of repeated blocks."""
 
     def _read(self, listed: Iterable[Listed]) -> None:
@@ -216,9 +223,9 @@ class Graph:
             self._open[layer] = first and not made and not any(self._fitting(each, layer) for each in self.layers)
         return self._open[layer]
 
-    def ends_here(self, layer: Layer, *, twin: bool = False) -> bool:
-        """Whether its outputs fit no other layer. For the twin of a head, what is registered earlier does not count."""
-        return not any(how.is_strong and (other.order > layer.order or not twin) for other, how in self.takers(layer))
+    def ends_here(self, layer: Layer, *, later: bool = False) -> bool:
+        """Whether its outputs fit no other layer, or none that is registered later."""
+        return not any(how.is_strong and (other.order > layer.order or not later) for other, how in self.takers(layer))
 
     def block_ends(self) -> list[Layer]:
         """Where repeated blocks end, if nothing takes what the last one puts out, and that is less than it takes."""
@@ -233,45 +240,34 @@ class Graph:
     def alike(self, heads: list[Layer]) -> list[Layer]:
         """The heads, and other layers that look like them: they have as many outputs, or start from the same features."""
         found = [layer for layer in self._beside(heads) if not self._is_joined(layer, heads)]
-        return heads + [each for each in found if any(self._are_alike(each, head, from_start=True) for head in heads)]
+        return heads + [layer for layer in found if any(self._are_alike(layer, head) for head in heads)]
 
     def doubtful(self, heads: list[Layer]) -> list[Layer]:
         """Other layers that may be heads: nothing takes their outputs, or only in part or beside others."""
         beside = self._beside(heads)
         return [layer for layer in self._others(heads) if layer in beside or not any(self.takers(layer))]
 
-    def unrecognised(self, heads: list[Layer]) -> list[Listed]:
-        """Matrices of unrecognised modules that may take the outputs of one of these heads. Each may be a head instead."""
-        pairs = ((owner, item, head) for owner, item in self.others for head in heads)
-        return list(dict.fromkeys(item for owner, item, head in pairs if self._may_end(owner, item, head)))
-
-    def outermost(self, heads: Iterable[Layer]) -> list[Layer]:
-        """The layers without those that feed another one further out, as a dense layer inside `head` feeds the decoder."""
-        found = list(dict.fromkeys(heads))
-        return [one for one in found if not any(_is_outside(other, one) and self.leads_to(one, other) for other in found)]
-
     def _others(self, heads: list[Layer]) -> list[Layer]:
         others = [layer for layer in self.ends if layer not in heads and not layer.is_named(_ASIDE)]
         return [layer for layer in others if not any(self._is_within(layer, head) for head in heads)]
 
     def _beside(self, heads: list[Layer]) -> list[Layer]:
-        """What ends, and looks like one of the heads: with as many outputs, or from inputs of its width."""
-        return [each for each in self._others(heads) if any(self._are_beside(each, head) for head in heads)]
+        """What ends like one of the heads: with as many inputs or outputs, or in a Sequential with as many inputs."""
+        others = self._others(heads)
+        return [layer for layer in others if any(self._ends_beside(layer, head) for head in heads)]
 
-    def _are_beside(self, layer: Layer, head: Layer) -> bool:
-        if layer.spatial != head.spatial or not self.ends_here(layer, twin=self._are_twins(layer, head)):
-            return False
-        return self._are_alike(layer, head) or self._are_alike(layer, head, from_start=True)
+    def _ends_beside(self, layer: Layer, head: Layer) -> bool:
+        """For the twin of a head, which has the same widths, layers that are registered earlier do not count."""
+        inputs, outputs = layer.inputs == head.inputs, layer.outputs == head.outputs
+        common = inputs or outputs or self._entry(layer).inputs == self._entry(head).inputs
+        twin = inputs and outputs and not self.feeds(head, layer)
+        return common and layer.spatial == head.spatial and self.ends_here(layer, later=twin)
 
-    def _are_alike(self, layer: Layer, head: Layer, *, from_start: bool = False) -> bool:
-        one, other = (self._entry(layer), self._entry(head)) if from_start else (layer, head)
-        fed = one.inputs == other.inputs and any(self.feeds(each, one) for each in self.layers if each.order < one.order)
-        return layer.outputs == head.outputs or (fed and one is not other)
-
-    def _are_twins(self, layer: Layer, head: Layer) -> bool:
-        """Whether they have the same widths, and the head does not feed the layer."""
-        same = layer.inputs == head.inputs and layer.outputs == head.outputs
-        return same and not self.feeds(head, layer)
+    def _are_alike(self, layer: Layer, head: Layer) -> bool:
+        """Whether they have as many outputs, or start from the same features, which an earlier layer makes."""
+        one, other = self._entry(layer), self._entry(head)
+        fed = any(self.feeds(each, one) for each in self.layers[: self._index[one]])
+        return layer.outputs == head.outputs or (one is not other and one.inputs == other.inputs and fed)
 
     def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
         """Whether its outputs, in part or beside others, explain the width of a later layer.
@@ -291,17 +287,7 @@ class Graph:
         fits = [one for one in self.layers if one is not layer and one not in around and self.feeds(one, around[0])]
         return bool(fits) and all(one in part for one in fits)
 
-    def _may_end(self, owner: Owner, item: Listed, head: Layer) -> bool:
-        """Whether the matrix can come after the head: by its owner's order, by a module around both, or as an embedding."""
-        shape = item.parameter.shape
-        if len(shape) != 2 or 1 in shape or head.outputs not in shape or not item.parameter.is_floating_point():
-            return False
-        if isinstance(owner.layer, nn.Embedding):
-            return shape[1] == head.outputs
-        holds = any(module is owner.module for _, module in head.around)
-        return (owner.order > head.order or holds) and not self._is_repeated(owner.around)
-
-    def _is_repeated(self, around: Sequence[tuple[str, nn.Module]]) -> bool:
+    def is_repeated(self, around: Sequence[tuple[str, nn.Module]]) -> bool:
         """Whether the innermost module is in one of several blocks that follow each other.
 
         The last layers of parallel blocks do not count.
@@ -311,21 +297,19 @@ class Graph:
             if isinstance(parent, nn.ModuleList | nn.Sequential) and block is not innermost:
                 if block not in self._repeated:
                     self._repeated[block] = self._is_block(parent, block)
-                if self._repeated[block] and not (
-                    self._is_parallel(parent) and self._inside[block][-1].module is innermost
-                ):
+                ends = self._repeated[block] and self._inside[block][-1].module is innermost
+                if self._repeated[block] and not (ends and self._is_parallel(parent)):
                     return True
         return False
 
     def _is_parallel(self, parent: nn.Module) -> bool:
-        """Whether no child can take the outputs of the one before it."""
+        """Whether it is a ModuleList of blocks of which none can take the outputs of the one before it."""
         if parent not in self._parallel:
-            blocks = list(parent.children())
+            blocks = list(parent.children()) if isinstance(parent, nn.ModuleList) else []
             inside = [self._inside.get(block, []) for block in blocks]
-            chain = len(blocks) < 2 or not all(inside) or any(_attends(block) for block in blocks)
-            apart = isinstance(parent, nn.ModuleList) and not chain
-            pairs = ((one, second[0]) for first, second in pairwise(inside) for one in first) if apart else ()
-            self._parallel[parent] = apart and not any(self.feeds(*pair) for pair in pairs)
+            known = len(blocks) > 1 and all(inside) and not any(attends(block) for block in blocks)
+            pairs = [(one, then[0]) for first, then in pairwise(inside) for one in first] if known else []
+            self._parallel[parent] = known and not any(self.feeds(one, other) for one, other in pairs)
         return self._parallel[parent]
 
     def _is_block(self, parent: nn.Module, block: nn.Module) -> bool:
@@ -336,27 +320,9 @@ class Graph:
         if kinds[_kind(block)] > 1:
             return True
         alone = isinstance(parent, nn.ModuleList) and kinds[type(block)] == 1
-        several = kinds[type(block)] > 1 and type(block) not in _PLAIN
+        several = kinds[type(block)] > 1 and type(block) not in PLAIN
         inside = self._inside.get(block, [])
         return len(inside) > 1 and (alone or several) and inside[-1].outputs >= min(inside[0].inputs)
-
-
-def part(layer: Layer, names: re.Pattern[str]) -> nn.Module | None:
-    """The outermost module with such a name around the layer, or its child if it lists modules. None inside a list."""
-    for index, (path, module) in enumerate(layer.around[1:], 1):
-        parent = layer.around[index - 1][1]
-        if isinstance(parent, nn.ModuleList) or _is_one_of_many(parent, module):
-            return None
-        if names.fullmatch(path.rpartition(".")[2]) and not _attends(parent):
-            several = isinstance(module, nn.ModuleList | nn.ModuleDict) and layer.around[index + 1 :]
-            return layer.around[index + 1][1] if several else module
-    return None
-
-
-def _is_one_of_many(parent: nn.Module, module: nn.Module) -> bool:
-    if not isinstance(parent, nn.Sequential) or is_layer(module) or type(module) in _PLAIN:
-        return False
-    return sum(type(child) is type(module) for child in parent.children()) > 1
 
 
 def _common(one: Layer, other: Layer) -> int:
@@ -364,12 +330,7 @@ def _common(one: Layer, other: Layer) -> int:
     return sum(a == b for a, b in zip(one.around, other.around, strict=False))
 
 
-def _is_outside(outer: Layer, inner: Layer) -> bool:
-    """Whether the module that holds the outer one is around what holds the inner one."""
-    return len(outer.around) < len(inner.around) and outer.around[:-1] == inner.around[: len(outer.around) - 1]
-
-
-def _attends(block: nn.Module) -> bool:
+def attends(block: nn.Module) -> bool:
     return not _ATTENTION.isdisjoint(name for name, _ in block.named_children())
 
 

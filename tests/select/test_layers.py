@@ -77,6 +77,21 @@ def test_a_linear_layer_right_behind_a_convolution_takes_its_channels_alone() ->
     assert "a WHOLE b" in edges(shared)
 
 
+class Side(nn.Sequential):
+    """Calls its children side by side."""
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [child(x) for child in self]
+
+
+def test_a_sequential_with_its_own_forward_pass_may_call_in_any_order() -> None:
+    model = Parts(body=nn.Linear(6, 8), ends=Side(nn.Linear(8, 3), nn.Linear(8, 5)))
+    assert list(edges(model)) == ["body WHOLE ends.0", "body WHOLE ends.1"]
+    assert heads(eg.matrices(model)) == ["ends.0", "ends.1"]
+    chain = Parts(body=nn.Linear(6, 8), ends=nn.Sequential(nn.Linear(8, 3), nn.Linear(8, 5)))
+    assert list(edges(chain)) == ["body WHOLE ends.0", "ends.0 NEXT ends.1"]
+
+
 def test_thousands_of_layers_take_seconds() -> None:
     """By calls, not by time: every layer finds a taker at once."""
     graph = Graph(listing(mlp(*[8] * 1001, 3)))

@@ -99,16 +99,12 @@ class Graph:
         self._read(listed)
         self._inside: dict[nn.Module, list[Layer]] = {}
         self._calls: dict[nn.Module, dict[nn.Module, int]] = {}
-        """By Sequential: the place of each child that has layers."""
-        self._first: dict[int, Layer] = {}
-        """By width: the first layer that takes it."""
+        """By Sequential: the place of each child that has layers. One with its own forward pass may have another order."""
         for layer in self.layers:
-            for width in layer.inputs:
-                self._first.setdefault(width, layer)
             for _, module in layer.around:
                 self._inside.setdefault(module, []).append(layer)
             for (_, parent), (_, child) in pairwise(layer.around):
-                if isinstance(parent, nn.Sequential):
+                if isinstance(parent, nn.Sequential) and type(parent).forward is nn.Sequential.forward:
                     calls = self._calls.setdefault(parent, {})
                     calls.setdefault(child, len(calls))
         self._led = {layer: self._deepest(layer, 0) for layer in self.layers}
@@ -209,7 +205,7 @@ class Graph:
     def _is_claimed(self, layer: Layer) -> bool:
         """Whether it takes the flattened channels of the convolution right before it, as nothing else takes those."""
         if layer not in self._claimed:
-            before = self.layers[self._index[layer] - 1]
+            before = self.layers[max(self._index[layer] - 1, 0)]
             whole = (other for other in self.layers if other is not before and before.outputs in other.inputs)
             flat = before.spatial and not layer.spatial and self.feeds(before, layer)
             self._claimed[layer] = flat and not any(self._may_follow(before, other) for other in whole)
@@ -218,7 +214,7 @@ class Graph:
     def is_open(self, layer: Layer) -> bool:
         """Whether nothing explains its width: no layer or embedding makes it, and no layer before takes it."""
         if layer not in self._open:
-            first = all(self._first[width] is layer for width in layer.inputs)
+            first = not any(layer.inputs & each.inputs for each in self.layers[: self._index[layer]])
             made = any(item.parameter.shape[-1] in layer.inputs for _, item in self.others)
             self._open[layer] = first and not made and not any(self._fitting(each, layer) for each in self.layers)
         return self._open[layer]

@@ -33,6 +33,7 @@ _JUDGES = re.compile(r"((net_?)?D|disc|[Dd]iscriminator|[Cc]ritic)(_?[A-Z0-9]+)?
 """Names of two networks that play against each other. Both end in a head, though the one feeds the other."""
 _BY_WIDTH = "by the widths of the layers, though {} {} registered last"
 _BY_NAME = "for its name, though {} {} registered last"
+_BY_ORDER = "as what is registered last, though {} {} named like a head"
 
 
 @dataclass(frozen=True)
@@ -145,19 +146,21 @@ def _found(graph: Graph) -> _Verdict:
     if certain := list(dict.fromkeys([*players, *_outermost(graph, [*tied, *named])])):
         return _among_named(graph, certain, [*tied, *players])
     likely = [layer for layer in _outermost(graph, _named(graph, _LIKELY)) if layer in graph.ends]
-    if last is None:
-        sure = [layer for layer in likely if graph.ends_here(layer)]
-        return _Verdict(sure, []) if sure else _fed(graph)
+    final = graph.layers[-1] if last is None else last
+    fed = [end for end in graph.ends if graph.ends_here(end) and graph.leads_to(final, end)]
+    if last is None:  # the head is registered before what feeds it, such as repeated blocks, or ends those blocks
+        if sure := [layer for layer in likely if graph.ends_here(layer)]:
+            return _Verdict(sure, [])
+        blocks = "by the widths of the layers, though repeated blocks seldom end in one"
+        return _Verdict(fed, [final], _BY_WIDTH) if fed else _Verdict(graph.block_ends(), [], blocks)
+    if not likely and fed and not graph.ends_here(last):
+        return _Verdict(fed, [last], _BY_WIDTH)
     if last in likely or not likely:
-        rivals = [end for end in graph.ends if graph.ends_here(end) and graph.leads_to(last, end)]
-        if rivals and not likely and not graph.ends_here(last):
-            return _Verdict(rivals, [last], _BY_WIDTH)
         return _Verdict([last], [])
     if any(graph.leads_to(last, layer) for layer in likely):
-        if all(graph.ends_here(layer) for layer in likely):
-            return _Verdict(likely, [])
-        return _Verdict(likely, [last], _BY_NAME)
-    return _Verdict([last], likely, "as what is registered last, though {} {} named like a head")
+        rivals = [] if all(graph.ends_here(layer) for layer in likely) else [last]
+        return _Verdict(likely, rivals, _BY_NAME if rivals else "")
+    return _Verdict([last], likely, _BY_ORDER)
 
 
 def _among_named(graph: Graph, named: list[Layer], sure: list[Layer]) -> _Verdict:
@@ -168,19 +171,8 @@ def _among_named(graph: Graph, named: list[Layer], sure: list[Layer]) -> _Verdic
     trunks = [layer for layer in named if graph.feeds(layer, last) and layer not in sure]
     if trunks and graph.ends_here(last):
         heads = [layer for layer in named if layer not in [*trunks, last]]
-        return _Verdict([*heads, last], trunks, "as what is registered last, though {} {} named like a head", True)
+        return _Verdict([*heads, last], trunks, _BY_ORDER, True)
     return _Verdict(named, [last], _BY_NAME, True)
-
-
-def _fed(graph: Graph) -> _Verdict:
-    """A head that is registered before the layers that feed it, such as repeated blocks, or that ends those blocks."""
-    if not graph.layers:
-        return _Verdict([], [])
-    final = graph.layers[-1]
-    found = [end for end in graph.ends if graph.ends_here(end) and graph.leads_to(final, end)]
-    if found:
-        return _Verdict(found, [final], _BY_WIDTH)
-    return _Verdict(graph.block_ends(), [], "by the widths of the layers, though repeated blocks seldom end in one")
 
 
 def _is_alone(graph: Graph) -> bool:

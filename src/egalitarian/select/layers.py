@@ -53,11 +53,6 @@ class Layer:
     """Of two layers, the one that is registered later has the larger number."""
 
     @property
-    def pattern(self) -> str:
-        """Its path without its first number: the same layers of numbered blocks share it."""
-        return re.sub(r"(?<![^.])\d+(?![^.])", "*", self.path, count=1)
-
-    @property
     def is_inner(self) -> bool:
         """Whether its name says that it is no head: a pooler, a gate, or several projections in one weight."""
         fused = looks_fused(self.path.rpartition(".")[2], self.outputs, min(self.inputs))
@@ -231,7 +226,8 @@ class Graph:
         narrows = bool(blocks) and final.outputs < min(self._inside[blocks[0]][0].inputs)
         if not narrows or final not in self.outer or not final.simple or not self.ends_here(final):
             return []
-        return [layer for layer in self.outer if layer.pattern == final.pattern]
+        numbered = re.compile(r"(?<![^.])\d+(?![^.])")
+        return [layer for layer in self.outer if numbered.sub("*", layer.path, 1) == numbered.sub("*", final.path, 1)]
 
     def alike(self, heads: list[Layer]) -> list[Layer]:
         """The heads, and other layers that look like them: they have as many outputs, or start from the same features."""

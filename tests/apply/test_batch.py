@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import egalitarian as eg
-from egalitarian.apply import Batches, PassSettings, State, affected, transform_gradients
+from egalitarian.apply import Batches, PassSettings, State, affected, gradients_of, transform_gradients
 from egalitarian.apply.batch import REMEMBERED, SHARED_ELEMENTS, joined, parted
 from egalitarian.transforms import MatrixTransform, Site, as_chain
 from egalitarian.transforms import matrix as transforms
@@ -84,7 +84,7 @@ def run(
         for (name, parameter), grad in zip(parameters.items(), news, strict=True):
             corrupt(step, name, grad)
             parameter.grad = grad
-        state = transform_gradients(entries, batches, settings, state)
+        state = transform_gradients(gradients_of(entries), batches, settings, state)
     return {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}, state
 
 

@@ -7,9 +7,9 @@ step before. `Batches` keeps what depends on shapes alone, so that a step does n
 from egalitarian.apply.batch import Batch, Batches
 from egalitarian.apply.captured import Captures
 from egalitarian.apply.equalize import affected, check_chain, equalize_
-from egalitarian.apply.gradients import PassSettings
-from egalitarian.apply.passes import transform_gradients
-from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory
+from egalitarian.apply.gradients import PassSettings, decay_before, filtered, write_gradient
+from egalitarian.apply.passes import check_gradient, gradients_of, transform_gradients
+from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory, start
 
 __all__ = [
     "Batch",
@@ -19,10 +19,16 @@ __all__ = [
     "State",
     "affected",
     "check_chain",
+    "check_gradient",
     "copied_in_place",
+    "decay_before",
     "equalize_",
+    "filtered",
     "gradient_dtype",
+    "gradients_of",
     "initial_memory",
     "loaded_memory",
+    "start",
     "transform_gradients",
+    "write_gradient",
 ]

@@ -9,7 +9,7 @@ import torch
 
 from egalitarian.apply.batch import Batches
 from egalitarian.apply.gradients import PassSettings
-from egalitarian.apply.passes import refuse_distributed, transform_gradients
+from egalitarian.apply.passes import gradients_of, refuse_distributed, transform_gradients
 from egalitarian.apply.state import State, gradient_dtype
 from egalitarian.kernels import RTOL
 from egalitarian.select import Entry, Plan
@@ -56,7 +56,9 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         )
     active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool, device=plan.device)
     entries = affected(plan.entries, chain)
-    after: State = transform_gradients(entries, Batches(chain), PassSettings(chain, active), state or State())
+    for entry in entries:
+        refuse_distributed(entry.name, entry.parameter)
+    after: State = transform_gradients(gradients_of(entries), Batches(chain), PassSettings(chain, active), state or State())
     return after
 
 
@@ -67,10 +69,8 @@ def affected(entries: Iterable[Entry], chain: Sequence[Transform]) -> list[Entry
 
 
 def check_chain(chain: Sequence[Transform], entries: Iterable[Entry], stack: int | None) -> None:
-    """Raises for what can be checked before the first step: a rank too large, an unstackable parameter, a DTensor."""
+    """Raises for what can be checked before the first step: a rank too large, an unstackable parameter."""
     for entry in entries:
-        if entry.taken:
-            refuse_distributed(entry)
         for link in chain:
             if isinstance(link, MatrixTransform):
                 for target in entry.targets:

@@ -50,7 +50,7 @@ def transform_batch(
         for position in batch.scopes[index]:
             assert isinstance(link, ElementwiseTransform)
             name, use = batch.entries[position].name, uses[position]
-            new[position], memories[position] = _filter(link, index, name, new[position], memories[position], use)
+            new[position], memories[position] = filtered(link, index, name, new[position], memories[position], use)
     for entry, grad, result, before, use in zip(batch.entries, grads, new, prepared, uses, strict=True):
         if result is not grad:
             write_gradient(entry, grad, result, before, use, settings.grad_scale)
@@ -95,7 +95,7 @@ def _guarded(transform: MatrixTransform, G: Tensor, site: Site) -> Tensor:
     return new if all_finite else torch.where(finite, new, G)
 
 
-def _filter(
+def filtered(
     transform: ElementwiseTransform,
     index: int,
     name: str,

@@ -21,15 +21,14 @@ from egalitarian.select import Entry
 @torch._disable_dynamo  # type: ignore[attr-defined]  # torch.compiler.disable would import dynamo at once
 @torch.no_grad()
 def transform_gradients(
-    entries: Sequence[Entry], batches: Batches, settings: PassSettings, state: State, captures: Captures | None = None
+    gradients: Sequence[Gradient], batches: Batches, settings: PassSettings, state: State, captures: Captures | None = None
 ) -> State:
-    """One pass over the gradients of `entries`, as `affected` returns them. Returns the state after it.
+    """One pass over gradients, as `gradients_of` returns them. Returns the state after it.
 
     With `captures`, memories may be updated in place.
     """
-    gradients = [(entry, grad) for entry in entries if (grad := entry.parameter.grad) is not None]
     for entry, grad in gradients:
-        _check_gradient(entry, grad, scaled=settings.grad_scale is not None)
+        check_gradient(entry, grad, entry.shape, scaled=settings.grad_scale is not None)
     if settings.on_nonfinite == "raise":
         _raise_nonfinite(gradients)
     if settings.observe is not None:
@@ -68,18 +67,23 @@ def _observe(gradients: Iterable[Gradient], settings: PassSettings) -> None:
                 settings.observe(target.name, target.fold(prepared))
 
 
-def _check_gradient(entry: Entry, grad: Tensor, scaled: bool) -> None:
+def gradients_of(entries: Iterable[Entry]) -> list[Gradient]:
+    """The entries that have a gradient, with it."""
+    return [(entry, grad) for entry in entries if (grad := entry.parameter.grad) is not None]
+
+
+def check_gradient(entry: Entry, grad: Tensor, shape: tuple[int, ...], scaled: bool) -> None:
     """Raises for a gradient that is not the planned one."""
-    refuse_distributed(entry)
+    refuse_distributed(entry.name, grad)
     if grad.layout != torch.strided:
         raise TypeError(
             f"the gradient of {entry.name!r} must be dense, got layout {grad.layout}; use sparse=False or exclude it"
         )
     if grad.dtype not in RTOL:
         raise TypeError(f"the gradient of {entry.name!r} must be real floating-point, got {grad.dtype}; exclude it")
-    if grad.shape != entry.shape:
+    if grad.shape != shape:
         raise RuntimeError(
-            f"the gradient of {entry.name!r} must have shape {entry.shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
+            f"the gradient of {entry.name!r} must have shape {shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
             f"ZeRO) are not matrices: use DDP or ZeRO stage 0"
         )
     if scaled and grad.dtype == torch.float16:
@@ -89,11 +93,11 @@ def _check_gradient(entry: Entry, grad: Tensor, scaled: bool) -> None:
         )
 
 
-def refuse_distributed(entry: Entry) -> None:
-    if hasattr(entry.parameter, "device_mesh"):
+def refuse_distributed(name: str, tensor: Tensor) -> None:
+    if hasattr(tensor, "device_mesh"):
         raise NotImplementedError(
-            f"{entry.name!r} is a DTensor, which is not supported yet: the polar factor of a shard is not a shard of the "
-            f"polar factor; use DDP"
+            f"{name!r} must be a plain tensor here, got a DTensor, whose shards are no matrices; use attach or EGD, which "
+            f"equalise it as a whole"
         )
 
 

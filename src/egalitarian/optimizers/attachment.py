@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import PassSettings, State
 from egalitarian.checks import check_bool, check_integer, check_number
+from egalitarian.distributed import Sharing, check_sharing
 from egalitarian.kernels import Spectrum, spectrum
 from egalitarian.optimizers.autocast import Autocast, Tiers
 from egalitarian.optimizers.checkpoint import Carrier, Loaded, checked
@@ -54,6 +55,7 @@ def attach(
     spectrum_every: int = 0,
     capture: bool = True,
     save_with_optimizer: bool = True,
+    shard: Sharing = "auto",
 ) -> Attachment:
     """Adds EGD to a `torch.optim` optimizer: each `optimizer.step()` first transforms the gradients.
 
@@ -76,6 +78,9 @@ def attach(
             matrices are several times faster. `print(egd.plan)` shows the memory, and what cannot be captured.
         save_with_optimizer: `optimizer.state_dict()` includes EGD's state under the key `"egalitarian"`, and
             `optimizer.load_state_dict` restores it: see `docs/checkpoints.md`. With False, save `egd.state_dict()` as well.
+        shard: who computes the matrices that several ranks hold, under FSDP2, tensor parallelism or DDP. `"owners"`: one
+            rank each, which sends the result. `"replicate"`: every rank computes all. `"auto"`: owners where that is
+            estimated to be faster: see `docs/distributed.md`. Without other ranks it has no effect.
 
     Returns:
         An `Attachment`, to switch EGD, measure it, save it or remove it.
@@ -104,9 +109,10 @@ def attach(
         raise TypeError(f"until must be an Until, got {until!r}; for example Until(0.95)")
     check_bool("capture", capture)
     check_bool("save_with_optimizer", save_with_optimizer)
+    check_sharing(shard)
     plan = planned(optimizer, model_or_plan, chain, until)
     return Attachment(
-        optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every, capture, save_with_optimizer
+        optimizer, plan, chain, decay_before, until, on_nonfinite, spectrum_every, capture, save_with_optimizer, shard
     )
 
 
@@ -134,6 +140,7 @@ class Attachment:
         spectrum_every: int,
         capture: bool,
         save_with_optimizer: bool,
+        shard: Sharing,
     ) -> None:
         self.optimizer = optimizer
         self._plan = plan
@@ -147,7 +154,8 @@ class Attachment:
         self._removed = False
         self._decided = optimizer in _STEPPED  # whether EGD is on or off on purpose
         names = {entry.parameter: entry.name for entry in plan.entries}
-        self._engine = Engine(chain, plan.stack, names, self._members.describe, self._members.check, capture)
+        describe, check = self._members.describe, self._members.check
+        self._engine = Engine(chain, plan.stack, names, describe, check, capture, shard, plan.replicas)
         self._state = State(0, self._engine.memories(optimizer.param_groups, State()))
         held = self._engine.entries(optimizer.param_groups)
         self._autocast = Autocast(plan.modules, chain)  # after all that may raise: an error leaves no hook
@@ -163,8 +171,10 @@ class Attachment:
         """The plan. `print(egd.plan)` also shows what the transform does to each matrix."""
         held = {parameter for group in self.optimizer.param_groups for parameter in group["params"]}
         absent = (entry.name for entry in self._plan.taken if entry.parameter not in held)
-        header = "; ".join(filter(None, (self._plan.header, self._autocast.text, self._engine.captures.text)))
-        return annotate(self._plan, header, self._tiers.notes(), dict.fromkeys(absent, "not in the optimizer"))
+        texts = (self._plan.header, self._autocast.text, self._engine.captures.text, self._engine.ranks.text)
+        notes, owners = self._tiers.notes(), self._engine.ranks.notes
+        notes |= {name: ", ".join(filter(None, (notes.get(name), text))) for name, text in owners.items()}
+        return annotate(self._plan, "; ".join(filter(None, texts)), notes, dict.fromkeys(absent, "not in the optimizer"))
 
     # -- switching ----------------------------------------------------------------------------------------------------
 
@@ -199,7 +209,7 @@ class Attachment:
     def observe(self, metric: float | Tensor | Sequence[float]) -> bool | Tensor:
         """Passes a new metric to `until`, which may switch EGD off or on.
 
-        Under DDP, pass the same metric on every rank.
+        With several ranks the first one decides for all, at the next step.
 
         Args:
             metric: a number; for a stack, one per element.
@@ -332,6 +342,9 @@ class Attachment:
         self._members.warn_of_unfrozen()
         if not scaling:  # with a scaler, the cut-off is for float16 already
             self._autocast.warn_of_noise()
+        if self._switch.has_rule:
+            active, streak = self._engine.ranks.agreed(self._switch.setting)
+            self._switch.restore((active, streak))
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0
         settings = PassSettings(
             self._chain,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from egalitarian.apply import PassSettings, State, gradient_dtype, initial_memory
 from egalitarian.checks import check_bool, check_number
+from egalitarian.distributed import Sharing, check_sharing
 from egalitarian.optimizers.autocast import Autocast
 from egalitarian.optimizers.checkpoint import KEY, UNTOLD, Matrices, checked_matrices, named_matrices, refuse_others
 from egalitarian.optimizers.engine import Engine, Group, share_text
@@ -49,6 +50,7 @@ class EGD(torch.optim.SGD):
         transform: one transform, or a sequence applied in order. The default is EGD with `precision="auto"`.
         foreach, maximize: as in `torch.optim.SGD`.
         capture: on a GPU, replay the transforms from a CUDA graph, as `attach` does.
+        shard: who computes the matrices that several ranks hold, as in `attach`.
 
     Raises:
         TypeError: `params_or_plan` is a module, or another argument has the wrong type.
@@ -75,12 +77,14 @@ class EGD(torch.optim.SGD):
         foreach: bool | None = None,
         maximize: bool = False,
         capture: bool = True,
+        shard: Sharing = "auto",
     ) -> None:
         _check_settings({"lr": lr, "weight_decay": weight_decay, "decay_before": decay_before, "momentum": momentum})
         if nesterov and not momentum:
             raise ValueError(f"momentum must be > 0 with nesterov=True, got {momentum}; 0.9 is common")
         check_bool("capture", capture)
-        self._capture = capture
+        check_sharing(shard)
+        self._capture, self._shard = capture, shard
         self._chain = as_chain(transform)
         params: Any = params_or_plan
         if isinstance(params, torch.nn.Module):
@@ -95,6 +99,7 @@ class EGD(torch.optim.SGD):
             warn_of_doubts(plan)
         self._active: bool | Tensor = True
         self._planned = {entry.parameter: entry for entry in plan}
+        self._replicas = plan.replicas
         self._decay_before = decay_before
         super().__init__(
             params,
@@ -207,9 +212,11 @@ class EGD(torch.optim.SGD):
     # -- entries of the param groups ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.__dict__.setdefault("_capture", True)  # a pickle of an older version lacks it
+        for name, value in (("_capture", True), ("_shard", "auto"), ("_replicas", ())):  # of a pickle or an older version
+            self.__dict__.setdefault(name, value)
         self._active = True
-        self._engine = Engine(self._chain, self._stack, {}, self._describe, self._check, self._capture)
+        rest = self._capture, self._shard, self._replicas
+        self._engine = Engine(self._chain, self._stack, {}, self._describe, self._check, *rest)
         device = self._entries()[0].parameter.device
         if self._stack is not None:
             self._active = torch.ones(self._stack, dtype=torch.bool, device=device)
@@ -244,7 +251,7 @@ class EGD(torch.optim.SGD):
     # -- copies and pickles carry everything ----------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        ours = ("_chain", "_planned", "_stack", "_decay_before", "_capture")
+        ours = ("_chain", "_planned", "_stack", "_decay_before", "_capture", "_shard")
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in ours}, "_half": self._autocast.half}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

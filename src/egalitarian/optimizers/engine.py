@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from egalitarian.apply import (
     Batches,
@@ -16,9 +16,11 @@ from egalitarian.apply import (
     affected,
     check_chain,
     copied_in_place,
+    gradients_of,
     initial_memory,
     transform_gradients,
 )
+from egalitarian.distributed import Ranks, Sharing, initial_memories, is_dtensor
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.select import Entry
 from egalitarian.transforms import Transform, uses_matrices
@@ -42,6 +44,8 @@ class Engine:
         describe: returns the entry of a parameter from its name and group.
         check: raises if the entries are refused. Nothing changes then.
         capture: whether passes on a GPU are captured as CUDA graphs.
+        sharing: which rank computes what, for parameters that several ranks hold.
+        replicas: the DistributedDataParallel modules around the model.
     """
 
     def __init__(
@@ -52,16 +56,19 @@ class Engine:
         describe: Callable[[str, Tensor, Group], Entry],
         check: Callable[[Sequence[Entry]], None],
         capture: bool = True,
+        sharing: Sharing = "auto",
+        replicas: Sequence[nn.Module] = (),
     ) -> None:
         self.chain, self.stack = chain, stack
         self._names, self._describe, self._check = dict(names), describe, check
         self._equalizes = uses_matrices(chain)
         self._batches = Batches(chain)
         self.captures = Captures(chain, capture)
+        self.ranks = Ranks(chain, sharing, replicas, capture)
         self._seen: list[object] = []
         self._ids: list[int] = []
         self._entries: list[Entry] = []
-        self._affected: list[Entry] = []
+        self._here: list[Entry] = []  # affected, and computed by this rank alone
         self._group_of: dict[Tensor, Group] = {}
         self._steps = self._idle = 0
         self._had_gradients: set[str] = set()
@@ -77,7 +84,9 @@ class Engine:
         self.entries(groups)
         if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
-        after: State = transform_gradients(self._affected, self._batches, settings, state, self.captures)
+        divided = self.ranks.step(settings, state)
+        after: State = transform_gradients(gradients_of(self._here), self._batches, settings, state, self.captures)
+        after = State(after.step, {**after.tensors, **divided}) if divided else after
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()  # the user captures
         return copied_in_place(state, after) if capturing else after
 
@@ -92,10 +101,12 @@ class Engine:
             entries = [self._describe(name, parameter, group) for name, parameter, group in named]
             self._check(entries)
             self.captures.release()
+            self.ranks.release()
             check_chain(self.chain, entries, self.stack)
+            here = self.ranks.arrange(affected(entries, self.chain), self.stack)
             self._keep_names(named)
             self._seen, self._ids, self._entries = seen, ids, entries  # held, so that no id is used again
-            self._affected = affected(entries, self.chain)
+            self._here = here
             self._group_of = {parameter: group for _, parameter, group in named}
         return self._entries
 
@@ -115,7 +126,9 @@ class Engine:
         entries = [self._describe(*each) for each in named]
         fresh = [entry for entry in entries if entry.name not in kept]
         held = {entry.name: kept[entry.name] for entry in entries if entry.name in kept}
-        return {**held, **initial_memory(fresh, self.chain, self.stack)}
+        spread = [entry for entry in fresh if is_dtensor(entry.parameter)]
+        plain = [entry for entry in fresh if not is_dtensor(entry.parameter)]
+        return {**held, **initial_memory(plain, self.chain, self.stack), **initial_memories(spread, self.chain)}
 
     def _keep_names(self, named: Sequence[tuple[str, Tensor, Group]]) -> None:
         self._names |= {parameter: name for name, parameter, _ in named}  # a name never changes

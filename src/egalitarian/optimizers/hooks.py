@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from egalitarian.distributed import local
 from egalitarian.optimizers.engine import STEPS_BEFORE_WARNING
 from egalitarian.optimizers.host import Caller, caller_of_step, stepping
 from egalitarian.optimizers.notices import warn_user
@@ -201,4 +202,4 @@ def _copied(parameter: Tensor | None) -> Tensor | None:
     """A copy of its first entries, of which an update changes nearly all. None where values cannot be compared."""
     if parameter is None or parameter.is_meta or capturing():
         return None
-    return parameter.detach().reshape(-1)[:1024].clone()
+    return local(parameter.detach()).reshape(-1)[:1024].clone()

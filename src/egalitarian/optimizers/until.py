@@ -100,6 +100,14 @@ class Switch:
     def active(self) -> bool | Tensor:
         return bool(self._active) if self._stack is None else self._active.clone()
 
+    @property
+    def has_rule(self) -> bool:
+        return self._until is not None
+
+    @property
+    def setting(self) -> Setting:
+        return self._active, self._streak
+
     def for_a_step(self) -> bool | Tensor:
         """True or False; for a stack with any element on, a tensor on the device."""
         if not bool(self._active.any()):

@@ -118,6 +118,8 @@ class Plan:
     """The modules that own the matrices, as far as they are known."""
     doubts: tuple[str, ...] = ()
     """What is uncertain, in sentences that end with the argument that settles it. `attach` and `EGD` warn with them."""
+    replicas: tuple[nn.Module, ...] = ()
+    """The DistributedDataParallel modules around the model."""
 
     @cached_property
     def targets(self) -> tuple[Target, ...]:
@@ -177,7 +179,8 @@ class Plan:
                 if "params" in settings:
                     raise ValueError(f"{what} must hold settings only, got 'params' too; leave it out: the plan has them")
             if entries:
-                groups.append({"params": PlannedParameters(Plan(entries, doubts=self.doubts)), **(settings or {})})
+                part = Plan(entries, doubts=self.doubts, replicas=self.replicas)
+                groups.append({"params": PlannedParameters(part), **(settings or {})})
         return groups
 
     def __len__(self) -> int:

@@ -107,7 +107,9 @@ def survey(
     choice.check_split()
     taken = {entry.parameter for entry in entries if entry.taken}
     modules = {owner.module: None for item in listed if item.parameter in taken for owner in item.owners}
-    return Plan(entries, modules=tuple(modules), doubts=choice.doubts())
+    inside = model.modules() if isinstance(model, nn.Module) else ()
+    replicas = tuple(module for module in inside if isinstance(module, nn.parallel.DistributedDataParallel))
+    return Plan(entries, modules=tuple(modules), doubts=choice.doubts(), replicas=replicas)
 
 
 @dataclass(eq=False)

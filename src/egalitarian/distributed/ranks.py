@@ -1,0 +1,119 @@
+"""`Ranks`: the parameters of an optimizer that several ranks hold, with an owner for each of their matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from egalitarian.apply import PassSettings, State
+from egalitarian.distributed.agreement import of_the_first
+from egalitarian.distributed.owners import Estimate, Member, Sharing, cost, estimate, longest_first
+from egalitarian.distributed.passes import Memory, Passes
+from egalitarian.distributed.spread import Spread, is_dtensor, replicated, spread_of
+from egalitarian.select import Entry
+from egalitarian.transforms import Transform
+
+
+class Ranks:
+    """Divides matrices over the ranks that hold them.
+
+    Args:
+        chain: the transforms.
+        sharing: `"owners"`: one rank computes each matrix. `"replicate"`: every rank computes all. `"auto"`: owners, unless
+            every rank holds whole matrices anyway and an estimate says that sending results takes longer than computing.
+        replicas: the DistributedDataParallel modules around the model.
+        capture: whether calls on a GPU are captured as CUDA graphs.
+    """
+
+    def __init__(self, chain: Sequence[Transform], sharing: Sharing, replicas: Sequence[nn.Module], capture: bool) -> None:
+        self._sharing = sharing
+        self._replicas = tuple(replicas)
+        self._passes = Passes(chain, capture)
+        self._members: dict[Entry, Member] = {}
+        self._estimates: list[tuple[Spread, bool, Estimate]] = []
+        self._spreads: list[Spread] = []
+
+    def arrange(self, entries: Sequence[Entry], stack: int | None) -> list[Entry]:
+        """Finds owners for the matrices of these entries. Returns the entries that every rank computes by itself."""
+        spreads = {entry: spread for entry in entries if (spread := self._spread(entry)) is not None}
+        if stack is not None and any(is_dtensor(entry.parameter) for entry in spreads):
+            raise NotImplementedError("a plan with stack= must have plain parameters, got DTensors; leave stack= out")
+        self._spreads = list(spreads.values())
+        self._members, self._estimates = {}, []
+        for group in dict.fromkeys(id(spread.group) for spread in spreads.values()):
+            for copied in (False, True):
+                some = [entry for entry, each in spreads.items() if id(each.group) == group and each.copied is copied]
+                self._members |= self._owned(some, spreads, stack)
+        return [entry for entry in entries if entry not in self._members]
+
+    def step(self, settings: PassSettings, state: State) -> dict[str, Memory]:
+        """One pass over the gradients of the divided parameters. Returns their memories."""
+        if not self._members:
+            return {}
+        memories: dict[str, Memory] = self._passes(list(self._members.values()), settings, state)
+        return memories
+
+    def agreed(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """These values as the first rank has them, so that all ranks do the same; without other ranks, as they are."""
+        if not self._spreads:
+            return list(values)
+        widest = max(self._spreads, key=lambda spread: len(spread.agreeing) * spread.ranks)
+        return of_the_first(values, widest.agreeing, widest.device)
+
+    def release(self) -> None:
+        """Frees CUDA graphs."""
+        for captures in self._passes.captures:
+            captures.release()
+
+    @property
+    def text(self) -> str:
+        """What `print(plan)` says; empty without other ranks."""
+        texts = []
+        for spread, shared, estimated in self._estimates:
+            what = "one owner per matrix" if shared else "every rank computes all"
+            texts.append(f"{spread.mesh}: {what}, {estimated}")
+        return "; ".join(texts)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What `print(plan)` says of every divided matrix, by its name."""
+        return {target.name: _note(member) for entry, member in self._members.items() for target in entry.targets}
+
+    def _spread(self, entry: Entry) -> Spread | None:
+        parameter = entry.parameter
+        if is_dtensor(parameter):
+            return spread_of(parameter)
+        if not entry.taken:
+            return None
+        for module in self._replicas:
+            if any(parameter is each for each in module.parameters()):
+                return replicated(entry.shape, module.process_group, parameter.device)
+        return None
+
+    def _owned(self, entries: Sequence[Entry], spreads: Mapping[Entry, Spread], stack: int | None) -> dict[Entry, Member]:
+        """The members of one group, all in pieces or all whole on every rank."""
+        taken = [entry for entry in entries if entry.taken]
+        left = {entry: Member(entry, spreads[entry], None) for entry in entries if not entry.taken}
+        if not taken:
+            return left
+        costs = [(cost(entry), entry.parameter.numel()) for entry in taken]
+        owners = longest_first(costs, spreads[taken[0]].ranks)
+        members = [Member(entry, spreads[entry], owner) for entry, owner in zip(taken, owners, strict=True)]
+        estimated, spread = estimate(members), members[0].spread
+        shares = self._sharing == "owners" or (self._sharing == "auto" and (estimated.pays or not spread.copied))
+        if stack is not None or spread.ranks == 1:
+            shares = False
+        self._estimates.append((spread, shares, estimated))
+        if not shares:
+            members = [dataclasses.replace(member, owner=None) for member in members]
+        if not shares and spread.copied and not is_dtensor(taken[0].parameter):
+            return left
+        return left | {member.entry: member for member in members}
+
+
+def _note(member: Member) -> str:
+    size = member.moved * member.entry.parameter.element_size() / 2**20
+    where = "every rank" if member.owner is None else f"rank {member.owner}"
+    return f"{where} of {member.spread.mesh}, {size:.2g} MiB moved"

@@ -26,7 +26,7 @@ Job = Callable[..., None]
 @contextmanager
 def group(folder: Path, rank: int = 0, world: int = 1, seconds: int = 60) -> Iterator[None]:
     """A process group over gloo."""
-    store = f"file://{folder}/rendezvous"
+    store = f"file://{folder}/rendezvous-of-{world}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=seconds))
     yield
     gc.collect()  # DDP modules are in reference cycles and hold the process group, whose threads would abort at exit
@@ -62,7 +62,9 @@ class Block(nn.Module):
 
 def mlp() -> nn.Module:
     """Its sizes do not divide by the number of ranks."""
-    return nn.Sequential(nn.Linear(6, 13), nn.Tanh(), nn.Linear(13, 7), nn.Tanh(), nn.Linear(7, 16), nn.Tanh(), nn.Linear(16, 3))
+    return nn.Sequential(
+        nn.Linear(6, 13), nn.Tanh(), nn.Linear(13, 7), nn.Tanh(), nn.Linear(7, 16), nn.Tanh(), nn.Linear(16, 3)
+    )
 
 
 def thin() -> nn.Module:

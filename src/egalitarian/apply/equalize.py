@@ -46,6 +46,8 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         raise TypeError(f"plan must be a Plan, got {type(plan).__name__}; make one with matrices(model)")
     chain = as_chain(transform)
     check_chain(chain, plan.entries, plan.stack)
+    for entry in affected(plan.entries, chain):
+        refuse_distributed(entry.name, entry.parameter)
     if state is not None and not isinstance(state, State):
         raise TypeError(f"state must be a State, got {type(state).__name__}; pass what the last call returned, or None")
     if uses_matrices(chain) and all(entry.parameter.grad is None for entry in plan.taken):
@@ -56,8 +58,6 @@ def equalize_(plan: Plan, transform: Transform | Sequence[Transform] = Polar(), 
         )
     active = True if plan.stack is None else torch.ones(plan.stack, dtype=torch.bool, device=plan.device)
     entries = affected(plan.entries, chain)
-    for entry in entries:
-        refuse_distributed(entry.name, entry.parameter)
     after: State = transform_gradients(gradients_of(entries), Batches(chain), PassSettings(chain, active), state or State())
     return after
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from egalitarian.apply import PassSettings, State
@@ -40,7 +41,7 @@ class Ranks:
         spreads = {entry: spread for entry in entries if (spread := self._spread(entry)) is not None}
         if stack is not None and any(is_dtensor(entry.parameter) for entry in spreads):
             raise NotImplementedError("a plan with stack= must have plain parameters, got DTensors; leave stack= out")
-        self._spreads = list(spreads.values())
+        self._spreads = [spread for spread in spreads.values() if dist.get_world_size() > 1]
         self._members, self._estimates = {}, []
         for group in dict.fromkeys(id(spread.group) for spread in spreads.values()):
             for copied in (False, True):
@@ -79,7 +80,8 @@ class Ranks:
     @property
     def notes(self) -> dict[str, str]:
         """What `print(plan)` says of every divided matrix, by its name."""
-        return {target.name: _note(member) for entry, member in self._members.items() for target in entry.targets}
+        several = {entry: member for entry, member in self._members.items() if member.spread.ranks > 1}
+        return {target.name: _note(member) for entry, member in several.items() for target in entry.targets}
 
     def _spread(self, entry: Entry) -> Spread | None:
         parameter = entry.parameter
@@ -105,7 +107,8 @@ class Ranks:
         shares = self._sharing == "owners" or (self._sharing == "auto" and (estimated.pays or not spread.copied))
         if stack is not None or spread.ranks == 1:
             shares = False
-        self._estimates.append((spread, shares, estimated))
+        if spread.ranks > 1:
+            self._estimates.append((spread, shares, estimated))
         if not shares:
             members = [dataclasses.replace(member, owner=None) for member in members]
         if not shares and spread.copied and not is_dtensor(taken[0].parameter):

@@ -33,7 +33,7 @@ class Autocast:
         self._ignoring = ignoring_autocast(chain)
         self._asked = asks_for_autocast(chain)
         concerned = modules if self._asked or self._ignoring else ()
-        self._handles = [module.register_forward_pre_hook(_Probe(self)) for module in concerned]
+        self._handles = [module.register_forward_pre_hook(_Probe(self, _dtype(module))) for module in concerned]
 
     def warn_of_noise(self) -> None:
         """Warns once of transforms that equalise what is rounding noise under autocast."""
@@ -45,8 +45,9 @@ class Autocast:
                 f"use Polar(precision='auto')"
             )
 
-    def learn(self, device: str) -> None:
-        self.half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in HALVES
+    def learn(self, device: str, narrowed: bool) -> None:
+        """Learns from a forward pass, in which a mixed-precision policy of FSDP may have narrowed the weights."""
+        self.half = narrowed or (torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in HALVES)
         self.remove()
 
     def remove(self) -> None:
@@ -119,21 +120,26 @@ class Tiers:
 class _Probe:
     """The hook on a module. A copy or a pickle of the module gets `_gone` instead."""
 
-    def __init__(self, learner: Autocast) -> None:
-        self._learner = learner
+    def __init__(self, learner: Autocast, dtype: torch.dtype | None) -> None:
+        self._learner, self._dtype = learner, dtype
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or not module.training or not torch.is_grad_enabled():
             return
         device = next((parameter.device.type for parameter in module.parameters()), "cpu")
         if torch.amp.is_autocast_available(device):  # not on the meta device, where a pass computes shapes alone
-            self._learner.learn(device)
+            dtype = _dtype(module)
+            self._learner.learn(device, narrowed=dtype in HALVES and dtype != self._dtype)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return _gone
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return _gone_hook, ()
+
+
+def _dtype(module: nn.Module) -> torch.dtype | None:
+    return next((parameter.dtype for parameter in module.parameters()), None)
 
 
 def _gone(module: nn.Module, args: Any) -> None:

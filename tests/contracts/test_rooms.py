@@ -214,6 +214,6 @@ def test_no_small_file_has_a_single_importer() -> None:
 
 def test_the_house_has_few_files() -> None:
     """It was rebuilt with 130. Tiers, CUDA graphs, evidence, trainers, the HTML page, measures, the explorer came later."""
-    assert len(FILES) <= 195
+    assert len(FILES) <= 202
     assert len(list((LAB / "report").rglob("*.py"))) <= 31
     assert len(list((LAB / "tuning").rglob("*.py"))) <= 8

@@ -23,11 +23,11 @@ SIGNATURES = {
     "equalize_": "(plan, transform=Polar(), *, state=None)",
     "attach": (
         "(optimizer, model_or_plan, transform=Polar(precision='auto'), *, decay_before=0.0, until=None, "
-        "on_nonfinite='keep', spectrum_every=0, capture=True, save_with_optimizer=True)"
+        "on_nonfinite='keep', spectrum_every=0, capture=True, save_with_optimizer=True, shard='auto')"
     ),
     "EGD": (
         "(params_or_plan, lr, *, momentum=0.0, nesterov=False, weight_decay=0.0, decay_before=0.0, "
-        "transform=Polar(precision='auto'), foreach=None, maximize=False, capture=True)"
+        "transform=Polar(precision='auto'), foreach=None, maximize=False, capture=True, shard='auto')"
     ),
     "Until": "(threshold, mode='max', patience=0, resume=False, margin=0.0)",
     "Polar": "(*, compute=None, rtol=None, floor=None, method='auto', precision='exact', scale=None)",

@@ -73,9 +73,7 @@ def test_equalize_refuses_a_dtensor_by_name_and_names_what_takes_it(tmp_path: Pa
         model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
         mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
         fsdp.fully_shard(model, mesh=mesh)
-        with pytest.raises(
-            NotImplementedError, match=r"'0\.weight' must be .* got a DTensor.*; use attach"
-        ):
+        with pytest.raises(NotImplementedError, match=r"'0\.weight' must be .* got a DTensor.*; use attach"):
             eg.equalize_(eg.matrices(model))
     finally:
         dist.destroy_process_group()

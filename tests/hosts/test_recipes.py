@@ -23,11 +23,12 @@ from torch import Tensor, nn
 import egalitarian as eg
 
 PAGE = ROOT / "docs" / "recipes.md"
-RUN_HERE = ("compile", "compile under autocast", "ddp.py", "FSDP2", "lightning", "huggingface", "accelerate")
+RUN_HERE = ("compile", "compile under autocast", "ddp.py", "fsdp2.py", "lightning", "huggingface", "accelerate")
+DISTRIBUTED, PARTS = ROOT / "docs" / "distributed.md", ("order", "checkpoint")
 
 
-def marked() -> dict[str, Block]:
-    found = [block for block in blocks(PAGE.read_text(encoding="utf-8")) if "test_recipes.py" in block.marked]
+def marked(page: Path = PAGE) -> dict[str, Block]:
+    found = [block for block in blocks(page.read_text(encoding="utf-8")) if "test_recipes.py" in block.marked]
     return {block.marked.partition(": ")[2]: block for block in found}
 
 
@@ -85,28 +86,35 @@ SAFE_END = f"import gc\ndel model, optimizer, egd\ngc.collect()\ndist.barrier()\
 """While a DDP module lives, gloo's threads abort at exit now and then: see tests/distributed/test_ddp.py."""
 
 
-def test_two_processes_have_the_same_weights() -> None:
-    code = marked()["ddp.py"].code
+@pytest.mark.parametrize("file", ["ddp.py", "fsdp2.py"])
+def test_two_processes_have_the_same_weights(file: str) -> None:
+    code = marked()[file].code
     assert code.endswith(END)
-    Path("ddp.py").write_text(code.replace(END, SAFE_END), encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py"]
+    Path(file).write_text(code.replace(END, SAFE_END), encoding="utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", file]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     told = dict(re.findall(r"process (\d): weights ([\d.]+)", done.stdout))
     assert set(told) == {"0", "1"}
     assert told["0"] == told["1"]
+    assert ("rank 1 of fsdp 2" in done.stdout) == (file == "fsdp2.py")
 
 
-def test_the_command_of_the_page_is_torchruns() -> None:
-    assert "\ntorchrun --standalone --nproc-per-node 2 ddp.py\n" in PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", ["ddp.py", "fsdp2.py"])
+def test_the_command_of_the_page_is_torchruns(file: str) -> None:
+    assert f"\ntorchrun --standalone --nproc-per-node 2 {file}\n" in PAGE.read_text(encoding="utf-8")
 
 
-def test_shards_are_refused(tmp_path: Path) -> None:
+def test_a_sharded_model_is_attached_and_saved_as_the_page_says(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
-        with pytest.raises(NotImplementedError, match="is a DTensor"):
-            execute(marked()["FSDP2"], PAGE, {**namespace(), "__name__": "recipe"})
+        names = {**namespace(), "__name__": "recipe"}
+        found = marked(DISTRIBUTED)
+        assert tuple(found) == PARTS
+        for part in PARTS:
+            execute(found[part], DISTRIBUTED, names)
+        assert names["egd"].state_dict()["step"] == 0
     finally:
         dist.destroy_process_group()
 

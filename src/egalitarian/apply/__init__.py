@@ -7,7 +7,7 @@ step before. `Batches` keeps what depends on shapes alone, so that a step does n
 from egalitarian.apply.batch import Batch, Batches
 from egalitarian.apply.captured import Captures
 from egalitarian.apply.equalize import affected, check_chain, equalize_
-from egalitarian.apply.gradients import PassSettings, decay_before, filtered, write_gradient
+from egalitarian.apply.gradients import PassSettings, decay_before, filtered, replaced_gradient, write_gradient
 from egalitarian.apply.passes import check_gradient, gradients_of, transform_gradients
 from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory, start
 
@@ -28,6 +28,7 @@ __all__ = [
     "gradients_of",
     "initial_memory",
     "loaded_memory",
+    "replaced_gradient",
     "start",
     "transform_gradients",
     "write_gradient",

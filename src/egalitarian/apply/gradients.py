@@ -171,6 +171,12 @@ def write_gradient(
         grad.copy_(new)
 
 
+def replaced_gradient(parameter: Tensor, grad: Tensor) -> Tensor:
+    """Gives the parameter another gradient, and returns it."""
+    parameter.grad = grad
+    return grad
+
+
 def is_expanded(grad: Tensor) -> bool:
     """Whether entries share memory."""
     return 0 in grad.stride() and any(

@@ -82,7 +82,7 @@ def longest_first(costs: Sequence[tuple[int, int]], ranks: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StepTime:
     """Seconds of one step: with owners, and where every rank computes everything."""
 
     computing: float
@@ -98,7 +98,7 @@ class Estimate:
         return f"estimated {owners} with owners, {1e3 * self.everywhere:.2g} ms if every rank computes all"
 
 
-def estimate(members: Sequence[Member]) -> Estimate:
+def step_time(members: Sequence[Member]) -> StepTime:
     """For the parameters of one group, with owners."""
     spread = members[0].spread
     rates = RATES.get(spread.device.type, RATES["cuda"])
@@ -112,4 +112,4 @@ def estimate(members: Sequence[Member]) -> Estimate:
     gathering = 0.0 if spread.copied else rates.start + share / rates.bytes
     moving = collectives * (rates.start + share / (1 if spread.copied else spread.ranks) / rates.bytes)
     seconds = OPERATIONS / rates.operations
-    return Estimate(max(loads) * seconds, moving, sum(loads) * seconds + gathering)
+    return StepTime(max(loads) * seconds, moving, sum(loads) * seconds + gathering)

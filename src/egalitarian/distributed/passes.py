@@ -23,6 +23,7 @@ from egalitarian.apply import (
     decay_before,
     filtered,
     gradient_dtype,
+    replaced_gradient,
     start,
     transform_gradients,
     write_gradient,
@@ -141,7 +142,7 @@ def _shard(parameter: Any) -> Tensor:
     """This rank's piece of the gradient. A gradient with other placements than its parameter is brought to those."""
     grad = parameter.grad
     if is_dtensor(grad) and grad.placements != parameter.placements:
-        grad = parameter.grad = grad.redistribute(parameter.device_mesh, parameter.placements)
+        grad = replaced_gradient(parameter, grad.redistribute(parameter.device_mesh, parameter.placements))
     return local(grad)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from egalitarian.apply import PassSettings, State
 from egalitarian.distributed.agreement import of_the_first
-from egalitarian.distributed.owners import Estimate, Member, Sharing, cost, estimate, longest_first
+from egalitarian.distributed.owners import Member, Sharing, StepTime, cost, longest_first, step_time
 from egalitarian.distributed.passes import Memory, Passes
 from egalitarian.distributed.spread import Spread, is_dtensor, replicated, spread_of
 from egalitarian.select import Entry
@@ -28,39 +29,37 @@ class Ranks:
         capture: whether calls on a GPU are captured as CUDA graphs.
     """
 
-    def __init__(self, chain: Sequence[Transform], sharing: Sharing, replicas: Sequence[nn.Module], capture: bool) -> None:
+    def __init__(self, chain: Sequence[Transform], sharing: Sharing, replicas: Sequence[Any], capture: bool) -> None:
         self._sharing = sharing
         self._replicas = tuple(replicas)
         self._passes = Passes(chain, capture)
-        self._members: dict[Entry, Member] = {}
-        self._estimates: list[tuple[Spread, bool, Estimate]] = []
-        self._spreads: list[Spread] = []
+        self.members: dict[Entry, Member] = {}
+        """The divided parameters."""
+        self._estimates: list[tuple[Spread, bool, StepTime]] = []
+        self.spreads: list[Spread] = []
+        """Of all parameters that other ranks hold, too."""
 
     def arrange(self, entries: Sequence[Entry], stack: int | None) -> list[Entry]:
         """Finds owners for the matrices of these entries. Returns the entries that every rank computes by itself."""
         spreads = {entry: spread for entry in entries if (spread := self._spread(entry)) is not None}
         if stack is not None and any(is_dtensor(entry.parameter) for entry in spreads):
             raise NotImplementedError("a plan with stack= must have plain parameters, got DTensors; leave stack= out")
-        self._spreads = [spread for spread in spreads.values() if dist.get_world_size() > 1]
-        self._members, self._estimates = {}, []
+        self.spreads = [spread for spread in spreads.values() if dist.get_world_size() > 1]
+        self.members, self._estimates = {}, []
         for group in dict.fromkeys(id(spread.group) for spread in spreads.values()):
             for copied in (False, True):
                 some = [entry for entry, each in spreads.items() if id(each.group) == group and each.copied is copied]
-                self._members |= self._owned(some, spreads, stack)
-        return [entry for entry in entries if entry not in self._members]
+                self.members |= self._owned(some, spreads, stack)
+        return [entry for entry in entries if entry not in self.members]
 
     def step(self, settings: PassSettings, state: State) -> dict[str, Memory]:
         """One pass over the gradients of the divided parameters. Returns their memories."""
-        if not self._members:
-            return {}
-        memories: dict[str, Memory] = self._passes(list(self._members.values()), settings, state)
+        memories: dict[str, Memory] = self._passes(list(self.members.values()), settings, state)
         return memories
 
     def agreed(self, values: Sequence[Tensor]) -> list[Tensor]:
-        """These values as the first rank has them, so that all ranks do the same; without other ranks, as they are."""
-        if not self._spreads:
-            return list(values)
-        widest = max(self._spreads, key=lambda spread: len(spread.agreeing) * spread.ranks)
+        """These values as the first rank has them, so that all ranks do the same."""
+        widest = max(self.spreads, key=lambda spread: len(spread.agreeing) * spread.ranks)
         return of_the_first(values, widest.agreeing, widest.device)
 
     def release(self) -> None:
@@ -80,7 +79,7 @@ class Ranks:
     @property
     def notes(self) -> dict[str, str]:
         """What `print(plan)` says of every divided matrix, by its name."""
-        several = {entry: member for entry, member in self._members.items() if member.spread.ranks > 1}
+        several = {entry: member for entry, member in self.members.items() if member.spread.ranks > 1}
         return {target.name: _note(member) for entry, member in several.items() for target in entry.targets}
 
     def _spread(self, entry: Entry) -> Spread | None:
@@ -103,7 +102,7 @@ class Ranks:
         costs = [(cost(entry), entry.parameter.numel()) for entry in taken]
         owners = longest_first(costs, spreads[taken[0]].ranks)
         members = [Member(entry, spreads[entry], owner) for entry, owner in zip(taken, owners, strict=True)]
-        estimated, spread = estimate(members), members[0].spread
+        estimated, spread = step_time(members), members[0].spread
         shares = self._sharing == "owners" or (self._sharing == "auto" and (estimated.pays or not spread.copied))
         if stack is not None or spread.ranks == 1:
             shares = False

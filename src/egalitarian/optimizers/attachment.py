@@ -149,6 +149,7 @@ class Attachment:
         self._on_nonfinite = on_nonfinite
         self._spectrum_every = spectrum_every
         self._spectra: dict[str, dict[int, Spectrum]] = {}
+        self._until = until
         self._switch = Switch(until, plan.stack, plan.device)
         self._members = Members(optimizer, plan, chain, decay_before)
         self._removed = False
@@ -342,7 +343,7 @@ class Attachment:
         self._members.warn_of_unfrozen()
         if not scaling:  # with a scaler, the cut-off is for float16 already
             self._autocast.warn_of_noise()
-        if self._switch.has_rule:
+        if self._until is not None and self._engine.ranks.spreads:
             active, streak = self._engine.ranks.agreed(self._switch.setting)
             self._switch.restore((active, streak))
         measured = self._spectrum_every and self._state.step % self._spectrum_every == 0

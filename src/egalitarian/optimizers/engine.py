@@ -84,7 +84,7 @@ class Engine:
         self.entries(groups)
         if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
-        divided = self.ranks.step(settings, state)
+        divided = self.ranks.step(settings, state) if self.ranks.members else {}
         after: State = transform_gradients(gradients_of(self._here), self._batches, settings, state, self.captures)
         after = State(after.step, {**after.tensors, **divided}) if divided else after
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()  # the user captures

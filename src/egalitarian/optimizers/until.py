@@ -101,10 +101,6 @@ class Switch:
         return bool(self._active) if self._stack is None else self._active.clone()
 
     @property
-    def has_rule(self) -> bool:
-        return self._until is not None
-
-    @property
     def setting(self) -> Setting:
         return self._active, self._streak
 

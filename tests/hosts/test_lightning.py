@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -30,6 +32,7 @@ from egalitarian.integrations.lightning import EGDCallback
 from egalitarian.integrations.tensorboard import SpectrumWriter
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*`srun` command"),  # on machines with Slurm
     pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
     pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
@@ -780,3 +783,43 @@ def test_the_example_groks_and_resumes(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "bitwise the unbroken one: True" in done.stdout
+
+
+DDP = """
+import lightning, torch
+from test_lightning import Classifier, loader
+from egalitarian import Until
+from egalitarian.integrations.lightning import EGDCallback
+
+class Differing(Classifier):  # every process observes another metric
+    def validation_step(self, batch, index):
+        self.log("val_acc", 0.1 if self.trainer.global_rank == 0 else 0.99, sync_dist=False)
+
+egd = EGDCallback(until=Until(0.95), monitor="val_acc", shard="owners")
+quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
+trainer = lightning.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=3, callbacks=[egd], **quiet)
+
+class Report(lightning.Callback):
+    def on_train_end(self, trainer, module):
+        owners = "rank 1 of 2 replicas" in str(egd.attachments[0].plan)
+        weight = float(module.net[0].weight.sum())
+        print(f"process {trainer.global_rank}: {egd.attachments[0].state_dict()['step']} {owners} {weight:.9f}", flush=True)
+
+trainer.callbacks.insert(0, Report())
+trainer.fit(Differing(), loader(), loader())
+"""
+
+
+def test_two_processes_with_different_metrics_stay_replicas() -> None:
+    """The first one decides for both, and the matrices are divided."""
+    Path("two.py").write_text(DDP, encoding="utf-8")
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "hosts"), str(ROOT / "tests" / "helpers")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "two.py"], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = dict(re.findall(r"process (\d): (.*)", done.stdout))
+    assert set(told) == {"0", "1"}, done.stdout
+    assert told["0"] == told["1"]
+    assert " True " in told["0"]

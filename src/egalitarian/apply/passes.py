@@ -84,7 +84,7 @@ def check_gradient(entry: Entry, grad: Tensor, shape: tuple[int, ...], scaled: b
     if grad.shape != shape:
         raise RuntimeError(
             f"the gradient of {entry.name!r} must have shape {shape}, got {tuple(grad.shape)}; flat shards (FSDP1, "
-            f"ZeRO) are not matrices: use DDP or ZeRO stage 0"
+            f"ZeRO) are not matrices: use FSDP2, DDP or ZeRO stage 0"
         )
     if scaled and grad.dtype == torch.float16:
         raise TypeError(

@@ -16,7 +16,7 @@ except ImportError as error:
         f"accelerate must be installed for attach_prepared, got {error}; pip install 'egalitarian[accelerate]'"
     ) from error
 
-from egalitarian.integrations.settings import AttachSettings, check_names, refuse_sharded
+from egalitarian.integrations.settings import AttachSettings, check_names, refuse_sharded, wrapped
 from egalitarian.optimizers import Attachment, attach
 from egalitarian.select import Plan
 
@@ -39,10 +39,11 @@ def attach_prepared(
         model: as `prepare` returned it.
         plan: which matrices EGD takes, made before or after `prepare`. Parameters are found again by their names. The
             default is `matrices(model)`.
-        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
+        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`,
+            `shard`.
 
     Returns:
-        The attachment. With `until`, pass it metrics with `observe`, the same on every process.
+        The attachment. With `until`, pass it metrics with `observe`. The first process decides for all.
 
     Raises:
         TypeError: an argument has the wrong type, or a name that is no setting.
@@ -69,7 +70,7 @@ def attach_prepared(
             f"model, optimizer = accelerator.prepare(model, optimizer)"
         )
     bare = accelerator.unwrap_model(model, keep_torch_compile=False)
-    return attach(optimizer, bare if plan is None else _found_again(plan, bare), **settings)
+    return attach(optimizer, wrapped(bare if plan is None else _found_again(plan, bare), model), **settings)
 
 
 def _found_again(plan: Plan, model: nn.Module) -> Plan:

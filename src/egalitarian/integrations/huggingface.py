@@ -51,7 +51,8 @@ class EGDTrainerCallback(TrainerCallback, ExportableState):
         monitor: the metric for `until`, as `compute_metrics` names it, with or without `eval_`. It is read after each
             evaluation.
         spectra: a `SpectrumWriter`, which writes the stored spectra to TensorBoard whenever the Trainer logs.
-        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
+        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`,
+            `shard`.
 
     Raises:
         TypeError: an argument has the wrong type, or a name that is no setting.

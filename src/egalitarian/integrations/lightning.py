@@ -29,6 +29,7 @@ from egalitarian.integrations.settings import (
     refuse_sharded,
     warn_of_copy,
     warn_of_no_state,
+    wrapped,
 )
 from egalitarian.optimizers import Attachment, attach, warn_user
 from egalitarian.select import Plan, matrices
@@ -59,7 +60,8 @@ class EGDCallback(Callback):
         monitor: the metric for `until`, as logged with `self.log`. It is read after each validation. If it is
             logged only later, or there is no validation, it is read after each training epoch.
         spectra: a `SpectrumWriter`, which writes the stored spectra to TensorBoard after each validation and epoch.
-        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`.
+        settings: those of `attach`: `transform`, `decay_before`, `until`, `on_nonfinite`, `spectrum_every`, `capture`,
+            `shard`.
 
     Raises:
         TypeError: an argument has the wrong type, or a name that is no setting.
@@ -114,7 +116,8 @@ class EGDCallback(Callback):
         self._steppers = set(optimizers)
         plans = self._plans(pl_module, optimizers)
         hosts = zip(optimizers, plans, strict=True)
-        self._attach([(optimizer, plan) for optimizer, plan in hosts if plan is not None])
+        model = trainer.strategy.model
+        self._attach([(optimizer, wrapped(plan, model)) for optimizer, plan in hosts if plan is not None])
         if trainer.ckpt_path and self._loaded is None:
             for egd in self.attachments:
                 warn_of_no_state(egd)

@@ -27,6 +27,7 @@ class AttachSettings(TypedDict, total=False):
     on_nonfinite: Literal["keep", "raise"]
     spectrum_every: int
     capture: bool
+    shard: Literal["auto", "owners", "replicate"]
 
 
 def check_names(owner: str, names: Iterable[str], *others: str) -> None:
@@ -73,6 +74,15 @@ def made_plan(function: Callable[[Any], Any], model: nn.Module, several: bool = 
     made = function(model)
     check_plan(made, "return matrices(model, ...) from the function", several)
     return made
+
+
+def wrapped(plan: nn.Module | Plan, model: nn.Module | None) -> nn.Module | Plan:
+    """What to attach to, so that EGD sees the DistributedDataParallel that a trainer has wrapped around the model."""
+    inside = () if model is None else model.modules()
+    replicas = tuple(module for module in inside if isinstance(module, nn.parallel.DistributedDataParallel))
+    if isinstance(plan, Plan):
+        return dataclasses.replace(plan, replicas=replicas)
+    return next((replica for replica in replicas if replica.module is plan), plan)
 
 
 def check_settings(
@@ -148,7 +158,7 @@ def refuse_sharded(*names: str) -> None:
         if any(word in name.upper() for word in SHARDED):
             raise ValueError(
                 f"the strategy must leave whole matrices to the optimizer, got {name}, which shards them; use DDP, or one "
-                f"device"
+                f"device; FSDP2 works in a loop of your own"
             )
 
 

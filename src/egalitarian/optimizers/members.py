@@ -46,7 +46,7 @@ class Members:
         if trained and not any(entry.taken for entry in entries):
             raise RuntimeError(
                 "the optimizer must hold the plan's matrices, got none of them any more; flat shards (FSDP1, ZeRO) are not "
-                "matrices: use DDP or ZeRO stage 0"
+                "matrices: use FSDP2, DDP or ZeRO stage 0"
             )
         self._report_changes({entry.parameter: entry for entry in entries})
 

@@ -13,7 +13,7 @@ import torch
 from worlds import mlp, transformer
 
 import egalitarian as eg
-from egalitarian.distributed.owners import estimate
+from egalitarian.distributed.owners import step_time
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +86,7 @@ def test_owners_take_at_least_their_share_and_moving_in_turn_is_the_slowest(rank
 @pytest.mark.parametrize("ranks", [8, 64, 1024])
 @pytest.mark.parametrize("model", clocks.MODELS[:4], ids=lambda model: model.name)
 def test_auto_takes_owners_of_copies_as_the_page_says(model: Any, ranks: int) -> None:
-    assert estimate(scaling.members_of(model.entries, ranks, copied=True)).pays
+    assert step_time(scaling.members_of(model.entries, ranks, copied=True)).pays
 
 
 def test_links_are_those_of_the_node_and_then_those_that_leave_it() -> None:

@@ -13,6 +13,7 @@ import torch
 from worlds import mlp, transformer
 
 import egalitarian as eg
+from egalitarian.distributed.exchange import buckets
 from egalitarian.distributed.owners import step_time
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -58,6 +59,16 @@ def test_what_is_sent_is_received_and_is_what_members_say(model: Any, ranks: int
     assert sum(sent_by(found)) <= bound
 
 
+def test_a_bucket_has_matrices_of_all_owners() -> None:
+    """Else one owner would receive while all other links wait."""
+    those = scaling.members_of(clocks.MODELS[3].entries, 8, copied=False)
+    found = buckets(those, [torch.empty(0)] * len(those))
+    assert sorted(index for bucket in found for index in bucket.indices) == list(range(len(those)))
+    assert len(found) > 8
+    owners = [{member.owner for member in bucket.members} for bucket in found]
+    assert all(each == set(range(8)) for each in owners[:-8])
+
+
 @pytest.mark.parametrize(("rows", "ranks"), [(8, 4), (13, 4), (3, 5), (7, 1), (768, 1024)])
 def test_rows_are_divided_as_torch_divides_them(rows: int, ranks: int) -> None:
     sizes = [len(part) for part in torch.arange(rows).chunk(ranks)]
@@ -85,8 +96,10 @@ def test_owners_take_at_least_their_share_and_moving_in_turn_is_the_slowest(rank
 
 @pytest.mark.parametrize("ranks", [8, 64, 1024])
 @pytest.mark.parametrize("model", clocks.MODELS[:4], ids=lambda model: model.name)
-def test_auto_takes_owners_of_copies_as_the_page_says(model: Any, ranks: int) -> None:
-    assert step_time(scaling.members_of(model.entries, ranks, copied=True)).pays
+def test_auto_takes_owners_of_copies_where_the_page_says_that_they_are_faster(model: Any, ranks: int) -> None:
+    found = scaling.costs(model, ranks, True, clocks.TIERS, ASSUMED)["coarse"]
+    pays = step_time(scaling.members_of(model.entries, ranks, copied=True)).pays
+    assert pays == (found.computing + found.together < found.everywhere)
 
 
 def test_links_are_those_of_the_node_and_then_those_that_leave_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from egalitarian.distributed.owners import Member
 
 BUCKET = 2**24
-"""The most elements of a bucket, unless one parameter has more. While one bucket is computed, others move."""
+"""The most elements in a bucket of each owner, unless one parameter has more. While one bucket is computed, others move."""
 Transformed = Callable[[int, Sequence[tuple[Member, Tensor]]], None]
 """Transforms the whole gradients of a bucket in place, given the bucket's number."""
 
@@ -34,23 +33,24 @@ class Bucket:
 
 
 def buckets(members: Sequence[Member], pieces: Sequence[Tensor]) -> list[Bucket]:
-    """The members with an owner, in buckets. All ranks find the same, since all have the same members."""
+    """The members with an owner, in buckets. All ranks find the same, since all have the same members.
 
-    def kind(index: int) -> tuple[int, str]:
-        return id(members[index].spread.group), str(pieces[index].dtype)
-
-    found: list[Bucket] = []
-    kinds = dict.fromkeys(kind(index) for index in range(len(members)) if members[index].owner is not None)
-    for each in kinds:
-        indices = [index for index in range(len(members)) if members[index].owner is not None and kind(index) == each]
-        filled, parts = 0, []
-        for index in indices:
-            filled += members[index].entry.parameter.numel()
-            parts.append((filled - 1) // BUCKET)
-        for _, part in groupby(zip(parts, indices, strict=True), key=lambda pair: pair[0]):
-            chosen = tuple(index for _, index in part)
-            found.append(Bucket(len(found), chosen, tuple(members[index] for index in chosen)))
-    return found
+    Each bucket has members of all owners, so that no link waits while one owner receives.
+    """
+    found: dict[tuple[int, torch.dtype, int], list[int]] = {}
+    last: dict[tuple[int, torch.dtype, int], tuple[int, int]] = {}  # of each owner: its bucket, and what is in there
+    for index, (member, piece) in enumerate(zip(members, pieces, strict=True)):
+        if member.owner is not None:
+            group, dtype = id(member.spread.group), piece.dtype
+            number, filled = last.get((group, dtype, member.owner), (0, 0))
+            if filled and filled + member.entry.parameter.numel() > BUCKET:
+                number, filled = number + 1, 0
+            found.setdefault((group, dtype, number), []).append(index)
+            last[group, dtype, member.owner] = number, filled + member.entry.parameter.numel()
+    return [
+        Bucket(number, tuple(indices), tuple(members[index] for index in indices))
+        for number, indices in enumerate(found.values())
+    ]
 
 
 def exchanged(found: Sequence[Bucket], pieces: Sequence[Tensor], transform: Transformed) -> dict[int, Tensor]:

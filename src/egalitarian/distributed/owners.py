@@ -23,14 +23,18 @@ class Rates:
 
     operations: float
     """Multiplications and additions of a matrix in the kernels of EGD."""
-    bytes: float
-    """Bytes that one rank sends."""
+    near: float
+    """Bytes that one rank sends if all ranks can be in one node."""
+    far: float
+    """Bytes that one rank sends between nodes."""
     start: float
     """Seconds before a collective moves its first byte."""
 
 
-RATES = {"cuda": Rates(1e14, 5e10, 1e-4), "cpu": Rates(2e10, 1e9, 1e-3)}
-"""By device type."""
+RATES = {"cuda": Rates(7e14, 3e11, 4e10, 1e-4), "cpu": Rates(2e10, 1e9, 1e9, 1e-3)}
+"""By device type. On CUDA for the coarse tier, which large matrices get there."""
+NODE = 8
+"""Ranks that one node may have."""
 OPERATIONS = 30
 """For one matrix (m, n) with m <= n, in units of m² n: five steps of a quintic, with three products each."""
 
@@ -99,17 +103,21 @@ class StepTime:
 
 
 def step_time(members: Sequence[Member]) -> StepTime:
-    """For the parameters of one group, with owners."""
+    """For the parameters of one group, with owners. The rank with the most work counts, and the one that sends most."""
     spread = members[0].spread
     rates = RATES.get(spread.device.type, RATES["cuda"])
-    loads = [0] * spread.ranks
-    size = 0
+    link = rates.near if spread.ranks <= NODE else rates.far
+    loads, sent, gathered = [0] * spread.ranks, [0] * spread.ranks, 0
     for member in members:
-        loads[member.owner or 0] += cost(member.entry)
-        size += member.entry.parameter.numel() * member.entry.parameter.element_size()
+        size, owner = member.entry.parameter.element_size(), member.owner or 0
+        loads[owner] += cost(member.entry)
+        for rank, piece in enumerate(member.spread.pieces):
+            if rank != owner:
+                sent[owner] += piece.numel * size
+                sent[rank] += 0 if spread.copied else piece.numel * size
+        gathered += 0 if spread.copied else member.entry.parameter.numel() * size
     collectives = 1 if spread.copied else 2
-    share = size * (spread.ranks - 1) / spread.ranks
-    gathering = 0.0 if spread.copied else rates.start + share / rates.bytes
-    moving = collectives * (rates.start + share / (1 if spread.copied else spread.ranks) / rates.bytes)
+    gathering = 0.0 if spread.copied else rates.start + gathered * (1 - 1 / spread.ranks) / link
+    moving = collectives * rates.start + max(sent) / link
     seconds = OPERATIONS / rates.operations
     return StepTime(max(loads) * seconds, moving, sum(loads) * seconds + gathering)

@@ -88,7 +88,8 @@ SAFE_END = f"import gc\ndel model, optimizer, egd\ngc.collect()\ndist.barrier()\
 
 @pytest.mark.parametrize("file", ["ddp.py", "fsdp2.py"])
 def test_two_processes_have_the_same_weights(file: str) -> None:
-    code = marked()[file].code
+    code = (ROOT / "examples" / "distributed" / file).read_text(encoding="utf-8")
+    assert code.endswith(marked()[file].code), "the page and examples/ have the same script"
     assert code.endswith(END)
     Path(file).write_text(code.replace(END, SAFE_END), encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", file]
@@ -103,7 +104,7 @@ def test_two_processes_have_the_same_weights(file: str) -> None:
 
 @pytest.mark.parametrize("file", ["ddp.py", "fsdp2.py"])
 def test_the_command_of_the_page_is_torchruns(file: str) -> None:
-    assert f"\ntorchrun --standalone --nproc-per-node 2 {file}\n" in PAGE.read_text(encoding="utf-8")
+    assert f"\ntorchrun --standalone --nproc-per-node 2 examples/distributed/{file}\n" in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_sharded_model_is_attached_and_saved_as_the_page_says(tmp_path: Path) -> None:

@@ -11,7 +11,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from clusters import COMMAND, Command, ends_well, free_port, no_worker_is_left, started, stored, wait_for
+from clusters import (
+    COMMAND,
+    Command,
+    ends_well,
+    free_port,
+    kill_session,
+    no_worker_is_left,
+    started,
+    stored,
+    wait_for,
+    with_own_folder,
+)
 
 RAY = str(Path(sys.executable).with_name("ray"))
 
@@ -40,13 +51,6 @@ def two_nodes(folder: Path, second: str = RAY) -> Iterator[tuple[str, subprocess
         yield address, first, other
 
 
-def raylets(node: subprocess.Popen[bytes], name: str = "raylet/raylet") -> list[int]:
-    """The process numbers of a node's programs of this name."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()[1:]
-    rows = [line.split(maxsplit=2) for line in listed]
-    return [int(pid) for pid, parent, program in rows if int(parent) == node.pid and name in program.split()[0]]
-
-
 def test_a_ray_on_this_machine_stores_what_one_process_does(tmp_path: Path) -> None:
     asked = ["-m", "sgd,egd", "--epochs=5"]
     alone = subprocess.run([*COMMAND, *asked, "--runs", str(tmp_path / "alone")], capture_output=True, text=True)
@@ -65,8 +69,7 @@ def test_a_node_that_is_lost_loses_no_run(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (address, _, node):
         with Command(tmp_path, "-m", "sgd,egd", "--epochs=4000", "--jobs=2", f"--on=ray:{address}") as command:
             command.wait_until_training(2)
-            for raylet in raylets(node):
-                os.kill(raylet, signal.SIGKILL)
+            assert kill_session(node.pid, "raylet/raylet") == 1
             assert command.process.wait(240) == 0, command.output()
         assert command.output().count("it was lost; requested again in 2 seconds, 1 of 3 times") == 1
         each = stored(command.runs)
@@ -110,8 +113,7 @@ def test_a_head_that_is_killed_leaves_what_was_stored(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as (address, head, _):
         with Command(tmp_path, "-m", "sgd,egd", "--epochs=1000000", "--jobs=2", f"--on=ray:{address}") as command:
             command.wait_until_training(2)
-            for each in (*raylets(head), *raylets(head, "gcs_server")):
-                os.kill(each, signal.SIGKILL)
+            assert kill_session(head.pid) > 2, "the head with all that it started"
             assert command.process.wait(120) != 0, command.output()
         no_worker_is_left(command.runs, 120)
     subprocess.run([*COMMAND, "-m", "sgd,egd", "--runs", str(command.runs), "--epochs=5"], **ends_well)
@@ -141,6 +143,14 @@ def test_a_node_whose_python_lacks_egalitarian(tmp_path: Path) -> None:
     assert (
         "every machine must share the folders and the version of egalitarian, got one of Ray that does not" in failed.stderr
     )
+
+
+def test_a_folder_that_only_the_command_sees(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (address, _, _node):
+        failed = with_own_folder("tmpfs", tmp_path / "runs", "-m", "sgd,egd", f"--on=ray:{address}")
+    assert failed.returncode == 2, failed.stdout + failed.stderr
+    assert "--runs must be one folder that all machines share, got another" in failed.stdout
+    assert "every machine must share the folders" in failed.stderr
 
 
 def test_an_address_without_a_cluster(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,16 +30,24 @@ def wait_for(what: str, holds: Callable[[], object], seconds: float = 60) -> Non
 
 @contextmanager
 def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in the background, and what it says in a file. At the end it is stopped."""
-    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    """A program in the background, in a session of its own, and what it says in a file. At the end all of it is killed."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield process
+    finally:
+        kill_session(process.pid)
+        process.wait()
+
+
+def kill_session(session: int, name: str = "") -> int:
+    """Kills the programs of a session that have this text in their name, and returns how many there were."""
+    rows = [line.split(maxsplit=1) for line in output("ps", "-s", str(session), "-o", "pid=,args=").splitlines()]
+    found = [int(number) for number, program in rows if name in program.split()[0]]
+    for number in found:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    return len(found)
 
 
 def free_port() -> int:
@@ -65,6 +74,16 @@ def holders(runs: Path) -> list[int]:
 
 def no_worker_is_left(runs: Path, seconds: float = 30) -> None:
     wait_for("the end of all workers", lambda: not holders(runs), seconds)
+
+
+def with_own_folder(kind: str, runs: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A command that has its runs on a disk of its own, in a mount namespace."""
+    runs.mkdir()
+    inner = shlex.join([*COMMAND, *options, "--runs", str(runs)])
+    mount = f"mount -t {kind} none {shlex.quote(str(runs))} && exec {inner}"
+    as_root = [] if os.getuid() == 0 else ["unshare", "--map-root-user"]
+    command = [*as_root, "unshare", "--mount", "sh", "-c", mount]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 class Command:

@@ -32,8 +32,8 @@ from egalitarian.lab.executors import (
     Slurm,
     request_json,
 )
-from egalitarian.lab.executors.local import Task, start_worker
-from egalitarian.lab.executors.slurm import JobStates
+from egalitarian.lab.executors.local import Handle, start_worker
+from egalitarian.lab.executors.slurm import OVER, JobStates
 from egalitarian.lab.runs import Request, StoreError, source, stored_progress
 from egalitarian.lab.runs.files import acquire
 
@@ -77,7 +77,7 @@ class Near(Cluster):
         super().__init__(Console(file=self.out, width=200), requests, most, runs)
         self.statuses, self.begun = list(statuses), list[str]()
 
-    def _start(self, request: Executable) -> Task:
+    def _start(self, request: Executable) -> Handle:
         self.begun.append(request.name)
         if self.statuses:
             return Scripted(self.statuses.pop(0))  # type: ignore[return-value]
@@ -135,7 +135,7 @@ def test_one_worker_that_is_apart_stops_all(tmp_path: Path) -> None:
 
 def test_a_task_that_is_stopped_with_the_command_is_not_requested_again(tmp_path: Path) -> None:
     class Stops(Near):
-        def _start(self, request: Executable) -> Task:
+        def _start(self, request: Executable) -> Handle:
             os.kill(os.getpid(), signal.SIGINT)
             return super()._start(request)
 
@@ -277,20 +277,20 @@ def test_slurm_needs_its_commands(submitit: None, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("status", "printed", "alive"),
+    ("status", "printed", "state"),
     [
-        (0, "1 RUNNING\n2 PENDING", True),
-        (0, "1 COMPLETING", True),
-        (0, "1 CANCELLED\n2 RUNNING", False),
-        (0, "", False),
-        (1, "", True),
+        (0, "1 RUNNING\n2 PENDING", "RUNNING"),
+        (0, "2 RUNNING\n1 CANCELLED", "CANCELLED"),
+        (0, "", "GONE"),
+        (1, "", "UNKNOWN"),
     ],
 )
-def test_whether_a_job_lives(status: int, printed: str, alive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_a_job(status: int, printed: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that does not answer has lost no job."""
     answer = SimpleNamespace(returncode=status, stdout=printed)
     monkeypatch.setattr("subprocess.run", lambda *command, **options: answer)
-    assert JobStates().alive("1") == alive
+    assert JobStates().of("1") == state
+    assert (state in OVER) == (state in ("CANCELLED", "GONE"))
 
 
 def test_a_machine_without_a_gpu_asks_others_for_one(tmp_path: Path) -> None:

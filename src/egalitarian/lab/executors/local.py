@@ -136,7 +136,7 @@ def request_json(request: Executable) -> str:
     return json.dumps({"kind": request.kind, **request.to_json()})
 
 
-class Printed(Protocol):
+class Output(Protocol):
     """What a worker prints, line by line, as it comes."""
 
     def __iter__(self) -> Iterator[str]: ...
@@ -144,11 +144,11 @@ class Printed(Protocol):
     def close(self) -> object: ...
 
 
-class Task(Protocol):
+class Handle(Protocol):
     """A request in a worker's hands. A process is one."""
 
     @property
-    def stdout(self) -> Printed | None:
+    def stdout(self) -> Output | None:
         """Its lines, which end when it ends. They are read once, by one thread."""
 
     def wait(self) -> int:
@@ -188,7 +188,7 @@ class Pool:
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._waiting = dict.fromkeys(self._requests, 0.0)
         """By name, the time of the monotonic clock before which it does not begin."""
-        self._running: dict[str, Task] = {}
+        self._running: dict[str, Handle] = {}
         self._ended: dict[str, int] = {}
         self._said: queue.SimpleQueue[tuple[str, str | int | Exception]] = queue.SimpleQueue()
         """Lines of tasks; behind the last one an exit status, or an error of the pool."""
@@ -227,7 +227,7 @@ class Pool:
             )
             threading.Thread(target=self._read, args=(name, task), daemon=True).start()
 
-    def _read(self, name: str, task: Task) -> None:
+    def _read(self, name: str, task: Handle) -> None:
         assert task.stdout is not None
         try:
             with contextlib.closing(task.stdout) as lines:
@@ -265,7 +265,7 @@ class Pool:
         for task in self._running.values():
             task.terminate()
 
-    def _start(self, request: Executable) -> Task:
+    def _start(self, request: Executable) -> Handle:
         return start_worker(request_json(request), self._others)
 
     @property

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from egalitarian.lab.config import SpecError
 from egalitarian.lab.executors.cluster import APART, LOST, Cluster
-from egalitarian.lab.executors.local import STOPPED, Executable, Task, search_path, start_worker
+from egalitarian.lab.executors.local import STOPPED, Executable, Handle, search_path, start_worker
 
 PATIENCE = 10.0
 """Seconds until an address that does not answer is an error."""
@@ -149,7 +149,7 @@ class Ray(Cluster):
         finally:
             self._ray.shutdown()
 
-    def _start(self, request: Executable) -> Task:
+    def _start(self, request: Executable) -> Handle:
         return RayTask(self._ray, self._remote.remote(self._text(request), self._others, str(self._stops)))
 
     def _stop(self) -> None:

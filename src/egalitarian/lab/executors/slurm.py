@@ -21,7 +21,7 @@ from rich.console import Console
 
 from egalitarian.lab.config import SpecError, nearest
 from egalitarian.lab.executors.cluster import APART, LOST, Cluster
-from egalitarian.lab.executors.local import Executable, Task
+from egalitarian.lab.executors.local import Executable, Handle
 from egalitarian.lab.runs import CONCURRENT
 
 COMMANDS = ("sbatch", "srun", "squeue", "scancel")
@@ -29,7 +29,18 @@ EVERY = 2.0
 """Seconds between looks at the jobs and at what they print."""
 SETTLE = 10.0
 """Seconds that a shared file system may need to show the result of a job that has ended."""
-OVER = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+OVER = {
+    "GONE",
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+}
 """States of jobs that do not run again by themselves."""
 OURS = {"job_name", "nodes", "ntasks_per_node", "array_parallelism", "stderr_to_stdout", "use_srun"}
 """Parameters of submitit that the lab sets."""
@@ -55,29 +66,28 @@ def _stop(number: int, frame: object) -> None:
 
 
 class JobStates:
-    """Which jobs of this user wait or run, asked of Slurm for all of them at once."""
+    """The states of this user's jobs, asked of Slurm for all of them at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked = -EVERY
-        self._alive: set[str] | None = None
+        self._known: dict[str, str] | None = None
 
-    def alive(self, job: str) -> bool:
-        """Whether the job has not ended; also true while Slurm does not answer."""
+    def of(self, job: str) -> str:
+        """Its state in Slurm's words; GONE if Slurm has forgotten it, UNKNOWN while Slurm does not answer."""
         with self._lock:
             if time.monotonic() - self._asked > EVERY:
-                self._alive = self._ask()
+                self._known = self._ask()
                 self._asked = time.monotonic()
-            return self._alive is None or job in self._alive
+            return "UNKNOWN" if self._known is None else self._known.get(job, "GONE")
 
-    def _ask(self) -> set[str] | None:
+    def _ask(self) -> dict[str, str] | None:
         command = ["squeue", "--noheader", "--states=all", "--format=%A %T", f"--user={os.getuid()}"]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        states = (line.split() for line in answer.stdout.splitlines())
-        return {job for job, state in states if state not in OVER} if answer.returncode == 0 else None
+        return dict(line.split() for line in answer.stdout.splitlines()) if answer.returncode == 0 else None
 
 
 class SlurmTask:
@@ -113,13 +123,13 @@ class SlurmTask:
             if self._job.paths.result_pickle.exists():
                 return False
             time.sleep(0.1)
-        return self._states.alive(self._job.job_id)
+        return self._states.of(self._job.job_id) not in OVER
 
     def _read_result(self) -> Iterator[str]:
         deadline = time.monotonic() + SETTLE
         while not self._job.paths.result_pickle.exists():
             if time.monotonic() > deadline:
-                yield f"Slurm's job {self._job.job_id} ended without a result"
+                yield self._why_no_result()
                 return
             time.sleep(0.1)
         try:
@@ -127,6 +137,14 @@ class SlurmTask:
         except Exception as error:  # submitit's, with the traceback of the job
             yield from str(error).splitlines()
             self._status = APART if "ModuleNotFoundError" in str(error) else 1
+
+    def _why_no_result(self) -> str:
+        job, log = self._job.job_id, self._job.paths.stdout
+        state = self._states.of(job)
+        if state == "FAILED" and not log.exists():
+            self._status = APART
+            return f"Slurm's job {job} failed and wrote no log: its node must see {log.parent}; use a shared file system"
+        return f"Slurm's job {job} ended without a result, as {state}"
 
     def wait(self) -> int:
         self._ended.wait()
@@ -163,7 +181,7 @@ class Slurm(Cluster):
             )
         return options
 
-    def _start(self, request: Executable) -> Task:
+    def _start(self, request: Executable) -> Handle:
         from submitit import SlurmExecutor
 
         executor = SlurmExecutor(self._folder)

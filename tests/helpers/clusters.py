@@ -18,6 +18,8 @@ from typing import Any, Self
 SMALL = ["--set=task.modulus=7", "--set=model.width=8", "--set=training.batch=8", "--seeds=0-1"]
 """An experiment whose epochs take milliseconds."""
 COMMAND = [sys.executable, "-m", "egalitarian", "run", "addition-97", "--device=cpu", *SMALL]
+IN_NAMESPACE = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"]), "sh", "-c"]
+"""What runs a line of the shell that may mount something, for itself alone."""
 ends_well: dict[str, Any] = {"check": True, "stdout": subprocess.PIPE, "text": True, "timeout": 240}
 
 
@@ -42,7 +44,7 @@ def started(log: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def kill_session(session: int, name: str = "") -> int:
     """Kills the programs of a session that have this text in their name, and returns how many there were."""
-    rows = [line.split(maxsplit=1) for line in output("ps", "-s", str(session), "-o", "pid=,args=").splitlines()]
+    rows = [line.split(maxsplit=1) for line in output("ps", "-ww", "-s", str(session), "-o", "pid=,args=").splitlines()]
     found = [int(number) for number, program in rows if name in program.split()[0]]
     for number in found:
         with suppress(ProcessLookupError):
@@ -81,9 +83,7 @@ def with_own_folder(kind: str, runs: Path, *options: str) -> subprocess.Complete
     runs.mkdir()
     inner = shlex.join([*COMMAND, *options, "--runs", str(runs)])
     mount = f"mount -t {kind} none {shlex.quote(str(runs))} && exec {inner}"
-    as_root = [] if os.getuid() == 0 else ["unshare", "--map-root-user"]
-    command = [*as_root, "unshare", "--mount", "sh", "-c", mount]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*IN_NAMESPACE, mount], capture_output=True, text=True, timeout=120)
 
 
 class Command:

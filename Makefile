@@ -6,9 +6,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.installed
 HOSTS := .venv-hosts
 BROWSER := .venv-browser
+CLUSTER := .venv-cluster
 DIST := .venv-dist
 
-.PHONY: help grok test test-hosts test-browser test-slow lint types imports api docs bench peers noise figure examples paper results dist clean
+.PHONY: help grok test test-hosts test-browser test-cluster test-slow lint types imports api docs bench peers noise figure examples paper results dist clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1|/' | column -t -s '|'
@@ -44,6 +45,16 @@ $(BROWSER)/.installed: pyproject.toml constraints.txt constraints-browser.txt
 test-browser: $(BROWSER)/.installed  ## tests of pages in a real browser; installs Debian's Chromium if there is none
 	tests/browser/chromium
 	$(BROWSER)/bin/python -m pytest -q tests/browser
+
+$(CLUSTER)/.installed: pyproject.toml constraints.txt constraints-cluster.txt
+	test -x $(CLUSTER)/bin/python || $(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt torch
+	$(CLUSTER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -c constraints-cluster.txt -e '.[cluster]'
+	@touch $@
+
+test-cluster: $(CLUSTER)/.installed  ## tests on real clusters: Ray, and Debian's Slurm, which is installed if there is none
+	tests/cluster/slurm
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/python -m pytest -q tests/cluster
 
 test-slow: $(STAMP)  ## the slow tests: torch.compile, training
 	$(VENV)/bin/python -m pytest -q -m slow
@@ -102,4 +113,4 @@ dist:            ## build wheel and sdist into dist/, check them, and try them i
 	$(DIST)/bin/python tests/contracts/packages.py dist
 
 clean:           ## remove the virtual environment and caches
-	rm -rf $(VENV) $(HOSTS) $(BROWSER) $(DIST) dist site build/pages .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours
+	rm -rf $(VENV) $(HOSTS) $(BROWSER) $(CLUSTER) $(DIST) dist site build/pages .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis  # never runs/: they took hours

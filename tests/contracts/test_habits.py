@@ -17,7 +17,7 @@ import egalitarian
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "egalitarian"
 TESTS = ROOT / "tests"
-APART = {"contracts", "helpers", "data", "gpu", "distributed", "hosts", "browser"}
+APART = {"contracts", "helpers", "data", "gpu", "distributed", "hosts", "browser", "cluster"}
 """Folders of tests that mirror no room: what cuts across, what tests share, and what needs other machines."""
 
 

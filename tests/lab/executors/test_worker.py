@@ -131,10 +131,10 @@ WRITTEN = json.loads(request_json(SMALL))
 MALFORMED = {
     "": "request must be JSON, got a text that is not: Expecting value",
     "[" * 100_000: "request must be JSON, got a text that is not: maximum recursion depth",
-    "null": "request must be an object of kind train or tune, got NoneType without a kind",
-    "{}": "request must be an object of kind train or tune, got the kind None",
-    '{"kind": ["train"]}': "request must be an object of kind train or tune, got the kind ['train']",
-    '{"kind": "rtain"}': "request must be an object of kind train or tune, got the kind 'rtain'",
+    "null": "request must be an object of a kind among train, tune, shared, got NoneType without a kind",
+    "{}": "request must be an object of a kind among train, tune, shared, got the kind None",
+    '{"kind": ["train"]}': "request must be an object of a kind among train, tune, shared, got the kind ['train']",
+    '{"kind": "rtain"}': "request must be an object of a kind among train, tune, shared, got the kind 'rtain'",
     '{"kind": "tune"}': "request must have the fields family, method, ",
 }
 WRONG: list[tuple[str, Any, str]] = [

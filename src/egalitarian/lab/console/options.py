@@ -115,6 +115,14 @@ AllMethodsOption = Annotated[
 JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Methods to train at the same time, a process each.")
 ]
+OnOption = Annotated[
+    str | None,
+    typer.Option("--on", metavar="CLUSTER", help="ray, ray:HOST:PORT or slurm.", show_default="this machine"),
+]
+SlurmOption = Annotated[
+    list[str] | None,
+    typer.Option("--slurm", metavar="KEY=VALUE", help="For Slurm, as partition=gpu or time=600; may be repeated."),
+]
 EpochsOption = Annotated[
     int | None,
     typer.Option("--epochs", metavar="N", min=1, help="Stop after N epochs without passing.", show_default="the method's"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +30,11 @@ from egalitarian.lab.console.options import (
     JobsOption,
     ListedExperimentsArgument,
     MethodsOption,
+    OnOption,
     PastOption,
     RunsOption,
     SeedsOption,
+    SlurmOption,
     TablesOption,
     TensorBoardOption,
     ThreadsOption,
@@ -47,7 +49,7 @@ from egalitarian.lab.console.options import (
 )
 from egalitarian.lab.console.settings import unchanged_settings
 from egalitarian.lab.console.tables import put, trained_table
-from egalitarian.lab.executors import STOPPED, TIME_OVER, Executor, Pool
+from egalitarian.lab.executors import BUSY, LOST, STOPPED, TIME_OVER, Executor, Pool, Ray, Slurm
 from egalitarian.lab.runs import (
     Interrupted,
     Progress,
@@ -55,6 +57,7 @@ from egalitarian.lab.runs import (
     Store,
     choose_device,
     configure_process,
+    named_device,
     stored_progress,
     threshold_text,
     train_requests,
@@ -126,6 +129,8 @@ def run(
     past: PastOption = None,
     final: FinalOption = False,
     jobs: JobsOption = 1,
+    on: OnOption = None,
+    slurm: SlurmOption = None,
     runs: RunsOption = Path("runs"),
     have: HaveOption = None,
     data: DataOption = None,
@@ -141,8 +146,9 @@ def run(
     """
     configure_process(threads, data)
     console, names = Console(highlight=False), split_methods(method)
-    if tensorboard and jobs > 1:
-        raise SpecError(f"--tensorboard must come without --jobs, got {jobs}; leave one of them out")
+    if tensorboard and (on or jobs > 1):
+        other, value = ("--on", on) if on else ("--jobs", jobs)
+        raise SpecError(f"--tensorboard must come without {other}, got {value}; leave one of them out")
     asked = [
         *(experiments or ()),
         *(name for number in split_each(tables) for name in config.of_table(number)),
@@ -151,7 +157,9 @@ def run(
     ]
     loaded = config.load_each(distinct_experiments(asked), changes or (), names)
     have = existing_evidence(have)
-    numbers, where, values = tuple(parse_seeds(seeds)), choose_device(device), changed_values(changes or ())
+    numbers, values = tuple(parse_seeds(seeds)), changed_values(changes or ())
+    executor = _executor(on, slurm or (), device, threads, jobs, runs)
+    where = named_device(device) if on else choose_device(device)
     requests = [
         Request(
             experiment=name,
@@ -172,7 +180,7 @@ def run(
         for own in choose_methods(each, names)
     ]
     _print_changes(console, requests, changes or ())
-    done = _train(console, requests, jobs, tensorboard)
+    done = _train(console, requests, executor, tensorboard)
     put(console, trained_table(done))
     trained = any(progress.evidence is None for each in done for progress in each)
     console.print(escape(_next_command(runs, have, trained, everything=bool(changes))), soft_wrap=True)
@@ -199,17 +207,41 @@ def _print_changes(console: Console, requests: Sequence[Request], changes: Seque
             console.print(f"[dim]{escape(line)}[/dim]")
 
 
+MakeExecutor = Callable[[Console, Sequence[Request]], Executor]
+
+
+def _executor(
+    on: str | None, slurm: Sequence[str], device: str, threads: int, jobs: int, runs: Path
+) -> MakeExecutor | None:
+    """What makes the executor; None for this process alone. Errors of `--on` and `--slurm` come up here."""
+    if slurm and on != "slurm":
+        raise SpecError(f"--slurm must come with --on slurm, got {slurm[0]!r} without it; leave it out, or add --on slurm")
+    if on is None:
+        return None if jobs == 1 else lambda console, left: Pool(console, left, jobs)
+    if named_device(device).index is not None:
+        raise SpecError(f"--device must be auto, cpu or cuda with --on, got {device!r}; each task sees its own GPU alone")
+    gpu, address = named_device(device).type == "cuda", on.removeprefix("ray:")
+    if on == "ray" or (on.startswith("ray:") and address):
+        Ray.check(address if on != "ray" else None)
+        return lambda console, left: Ray(console, left, jobs, runs, address if on != "ray" else None, gpu, threads)
+    if on == "slurm":
+        options = Slurm.check(slurm, gpu, threads)
+        return lambda console, left: Slurm(console, left, jobs, runs, options)
+    raise SpecError(f"--on must be ray, ray:HOST:PORT or slurm, got {on!r}; leave it out for this machine")
+
+
 def _train(
-    console: Console, requests: Sequence[Request], jobs: int, tensorboard: Path | None
+    console: Console, requests: Sequence[Request], executor: MakeExecutor | None, tensorboard: Path | None
 ) -> Sequence[Sequence[Progress]]:
-    """Trains the requests, here or in a pool, after trying one step of each that is not stored."""
-    left = unfinished(requests, keep_damaged=jobs > 1)
+    """Trains the requests, here or by an executor, after trying one step of each that is not stored."""
+    left = unfinished(requests, keep_damaged=executor is not None)
     for request in left:
         request.try_step()
-    if jobs == 1:
+    if executor is None:
         with follow(console, curves=False, tensorboard=tensorboard) as listener:
             return train_requests(requests, listener)
-    run_executor(Pool(console, left, jobs))
+    if left:
+        run_executor(executor(console, left))
     if missing := [request.name for request in unfinished(requests)]:
         raise SpecError(f"every run must be stored by now, got none for {', '.join(missing)}; did a file change?")
     return stored_progress(requests)
@@ -293,8 +325,9 @@ def run_executor(executor: Executor) -> bool:
     failed = {name: status for name, status in ended.items() if status not in (0, STOPPED, TIME_OVER)}
     if failed:
         named = ", ".join(f"{name} ({_ending(status)})" for name, status in failed.items())
-        hints = ["see their errors above"] if any(status > 0 for status in failed.values()) else []
-        hints += ["the same command resumes"] if any(status < 0 for status in failed.values()) else []
+        again = [status < 0 or status in ENDINGS for status in failed.values()]
+        hints = [] if all(again) else ["see their errors above"]
+        hints += ["the same command resumes"] if any(again) else []
         print(f"egalitarian: {len(failed)} of {len(ended)} jobs failed: {named}; {'; '.join(hints)}", file=sys.stderr)
     if STOPPED in ended.values():
         raise Interrupted
@@ -303,8 +336,13 @@ def run_executor(executor: Executor) -> bool:
     return TIME_OVER not in ended.values()
 
 
+ENDINGS = {BUSY: "another process trains its runs", LOST: "lost"}
+
+
 def _ending(status: int) -> str:
     """How a job failed; one that was killed has printed no error."""
+    if status in ENDINGS:
+        return ENDINGS[status]
     if status > 0:
         return f"exit code {status}"
     return f"killed by signal {-status}{', perhaps for lack of memory' if -status == signal.SIGKILL else ''}"

@@ -84,6 +84,8 @@ TIME_OVER = 75
 """Exit status of work that ran out of its minutes, or that was not begun for that reason."""
 WORKER = (sys.executable, "-P", "-m", "egalitarian.lab.executors.worker")  # -P: ignores files of the current folder
 """The command that starts a worker. It reads a request, as `request_json` writes it, from standard input."""
+BUSY = 74
+"""Exit status of work that another process does at the same moment: that one holds a lock."""
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL = 0.2
 """Seconds between checks for signals while no process prints anything."""
@@ -120,10 +122,9 @@ class Executable(Protocol):
 
 
 class Executor(Protocol):
-    """Carries out the requests that it was made with, each by a worker: here, or later on a cluster.
+    """Carries out the requests that it was made with, each by a worker: here, or on a cluster.
 
-    It starts `WORKER` with the text of `request_json` as standard input. The worker prints lines for the user, and exits
-    with a status: 0 is success.
+    A worker gets the text of `request_json`. It prints lines for the user, and ends with a status: 0 is success.
     """
 
     def run(self) -> Mapping[str, int]:
@@ -135,18 +136,62 @@ def request_json(request: Executable) -> str:
     return json.dumps({"kind": request.kind, **request.to_json()})
 
 
+class Output(Protocol):
+    """What a worker prints, line by line, as it comes."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def close(self) -> object: ...
+
+
+class Handle(Protocol):
+    """A request in a worker's hands. A process is one."""
+
+    @property
+    def stdout(self) -> Output | None:
+        """Its lines, which end when it ends. They are read once, by one thread."""
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended; a negative one is that of the signal which killed it."""
+
+    def terminate(self) -> None:
+        """Asks it to store what it has, and to end; asked again, at once."""
+
+
+def start_worker(text: str, others: int) -> subprocess.Popen[str]:
+    """A worker process on this machine that carries out the request of this text, next to so many others."""
+    with tempfile.TemporaryFile("w+") as file:  # not a pipe, which blocks when it is full
+        file.write(text)
+        file.seek(0)
+        return subprocess.Popen(
+            WORKER,
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=process_environment(others),
+            start_new_session=True,  # a terminal's Ctrl-C reaches the pool alone, which passes it on once
+        )
+
+
 class Pool:
-    """The executor on one machine: a process for each request, at most `most` concurrently; none begins after `minutes`."""
+    """The executor on one machine: a process for each request, at most `most` concurrently; none begins after `minutes`.
+
+    A subclass carries out requests elsewhere: it says how one is started.
+    """
 
     def __init__(self, console: Console, requests: Sequence[Executable], most: int, minutes: float | None = None) -> None:
         self._console, self._most = console, most
         self._requests = {request.name: request for request in requests}
         assert len(self._requests) == len(requests), "requests of a pool have names of their own"
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        self._waiting = list(self._requests)
-        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._waiting = dict.fromkeys(self._requests, 0.0)
+        """By name, the time of the monotonic clock before which it does not begin."""
+        self._running: dict[str, Handle] = {}
         self._ended: dict[str, int] = {}
-        self._lines: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[tuple[str, str | int | Exception]] = queue.SimpleQueue()
+        """Lines of tasks; behind the last one an exit status, or an error of the pool."""
         self._stop_requested = False
         """Whether there was a stop that has not been passed on."""
 
@@ -158,70 +203,75 @@ class Pool:
                     self._begin()
                     names = ", ".join(escape(name) for name in self._running)
                     status.update(f"{len(self._ended)} of {len(self._requests)} done; running: {names}")
-                    self._print_a_line()
+                    self._listen()
                     if self._stop_requested:
                         self._stop()
             finally:  # after an error of the pool itself, too: no process is left behind
                 self._stop()
-                for process in self._running.values():
-                    process.wait()
+                for task in self._running.values():
+                    task.wait()
         return {name: self._ended[name] for name in self._requests}
 
     def _begin(self) -> None:
-        while self._waiting and len(self._running) < self._most:
-            name = self._waiting.pop(0)
+        for name in [name for name, time_to_begin in self._waiting.items() if time_to_begin <= time.monotonic()]:
+            if len(self._running) >= self._most:
+                return
+            del self._waiting[name]
             left = None if self._deadline is None else self._deadline - time.monotonic()
             if left is not None and left <= 0:
                 self._ended[name] = TIME_OVER
                 continue
             request: Any = self._requests[name]
-            self._running[name] = process = self._start(
+            self._running[name] = task = self._start(
                 request if left is None else dataclasses.replace(request, minutes=left / 60)
             )
-            threading.Thread(target=self._read, args=(name, process), daemon=True).start()
+            threading.Thread(target=self._read, args=(name, task), daemon=True).start()
 
-    def _read(self, name: str, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                self._lines.put((name, line))
-        self._lines.put((name, None))
-
-    def _print_a_line(self) -> None:
+    def _read(self, name: str, task: Handle) -> None:
+        assert task.stdout is not None
         try:
-            name, line = self._lines.get(timeout=POLL)
+            with contextlib.closing(task.stdout) as lines:
+                for line in lines:
+                    self._said.put((name, line))
+            self._said.put((name, task.wait()))
+        except Exception as error:  # of this thread: `run` raises it
+            self._said.put((name, error))
+
+    def _listen(self) -> None:
+        """Prints a line, or takes note of a task's end."""
+        try:
+            name, said = self._said.get(timeout=POLL)
         except queue.Empty:
             return
-        if line is None:
-            status = self._running.pop(name).wait()
-            self._ended[name] = STOPPED if -status in STOPS else status
-        elif line.strip():
-            text = line.rstrip().removeprefix(name).removeprefix(":").removeprefix(",").strip()
-            self._console.print(f"[bold]{escape(name)}:[/bold] {escape(text)}", soft_wrap=True)
+        if isinstance(said, Exception):
+            raise said
+        if isinstance(said, int):
+            del self._running[name]
+            self._end(name, STOPPED if -said in STOPS else said)
+        elif said.strip():
+            self._print(name, said.rstrip().removeprefix(name).removeprefix(":").removeprefix(",").strip())
+
+    def _print(self, name: str, text: str) -> None:
+        self._console.print(f"[bold]{escape(name)}:[/bold] {escape(text)}", soft_wrap=True)
+
+    def _end(self, name: str, status: int) -> None:
+        self._ended[name] = status
 
     def _stop(self) -> None:
         """SIGTERM: SIGINT may be ignored in this process, and is then ignored in its children."""
         self._stop_requested = False
         self._ended |= dict.fromkeys(self._waiting, STOPPED)
-        self._waiting = []
-        for process in self._running.values():
-            process.terminate()
+        self._waiting = {}
+        for task in self._running.values():
+            task.terminate()
 
-    def _start(self, request: Executable) -> subprocess.Popen[str]:
-        others = min(self._most, len(self._requests)) - 1
-        with tempfile.TemporaryFile("w+") as file:  # not a pipe, which blocks when it is full
-            file.write(request_json(request))
-            file.seek(0)
-            return subprocess.Popen(
-                WORKER,
-                stdin=file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env=process_environment(others),
-                start_new_session=True,  # a terminal's Ctrl-C reaches the pool alone, which passes it on once
-            )
+    def _start(self, request: Executable) -> Handle:
+        return start_worker(request_json(request), self._others)
+
+    @property
+    def _others(self) -> int:
+        """How many other tasks a task may run next to."""
+        return min(self._most, len(self._requests)) - 1
 
     @contextlib.contextmanager
     def _noting_stops(self) -> Iterator[None]:
@@ -241,10 +291,10 @@ class Pool:
 def process_environment(others: int) -> dict[str, str]:
     """The environment of a process that trains next to so many others."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "PYTHONPATH")}
-    return {**inherited, **_search_path(), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", CONCURRENT: str(others)}
+    return {**inherited, **search_path(), "PYTHONUNBUFFERED": "1", "COLUMNS": "120", CONCURRENT: str(others)}
 
 
-def _search_path() -> dict[str, str]:
+def search_path() -> dict[str, str]:
     """PYTHONPATH with the folder of this package, if it is not installed."""
     root = Path(egalitarian.__file__).parent.parent
     installed = {"site-packages", "dist-packages"} & set(root.parts)

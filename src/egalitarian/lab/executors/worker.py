@@ -19,11 +19,15 @@ from types import UnionType
 from typing import Any, TextIO, Union, get_args, get_origin, get_type_hints
 
 from egalitarian.lab.config import SpecError
-from egalitarian.lab.executors.local import STOPPED, Executable, Lines
+from egalitarian.lab.executors.local import BUSY, STOPPED, Executable, Lines
 from egalitarian.lab.problems import DataError
-from egalitarian.lab.runs import Interrupted, StoreError, message_of
+from egalitarian.lab.runs import Interrupted, LockedError, StoreError, message_of
 
-KINDS = {"train": "egalitarian.lab.runs:Request", "tune": "egalitarian.lab.tuning:TuneRequest"}
+KINDS = {
+    "train": "egalitarian.lab.runs:Request",
+    "tune": "egalitarian.lab.tuning:TuneRequest",
+    "shared": "egalitarian.lab.executors:SharedRequest",
+}
 """Import paths of the classes of requests. Executors import none of them: tuning imports executors."""
 WRITER = "`request_json` writes requests"
 
@@ -33,7 +37,7 @@ def read_request(values: Any) -> Executable:
     kind = values.get("kind") if isinstance(values, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         got = f"the kind {kind!r}" if isinstance(values, dict) else f"{type(values).__name__} without a kind"
-        raise SpecError(f"request must be an object of kind {' or '.join(KINDS)}, got {got}; {WRITER}")
+        raise SpecError(f"request must be an object of a kind among {', '.join(KINDS)}, got {got}; {WRITER}")
     module, _, name = KINDS[kind].partition(":")
     request: Any = getattr(importlib.import_module(module), name)
     fields = {field.name: field for field in dataclasses.fields(request)}
@@ -60,10 +64,10 @@ def _fits(hint: Any, value: Any) -> bool:
     return isinstance(value, accepted) and (hint is bool or not isinstance(value, bool))
 
 
-def main() -> int:
+def main(file: TextIO | None = None) -> int:
     """Carries out one request and returns the exit status. A user's mistake is a message, not a traceback."""
     try:
-        return read_request(_read_json(sys.stdin)).carry_out(Lines())
+        return read_request(_read_json(file or sys.stdin)).carry_out(Lines())
     except Interrupted:
         return STOPPED
     except KeyboardInterrupt:
@@ -71,7 +75,7 @@ def main() -> int:
         return STOPPED
     except (StoreError, DataError, ImportError, ValueError, OSError) as error:
         print(f"egalitarian: {message_of(error)}", file=sys.stderr)
-        return 2
+        return BUSY if isinstance(error, LockedError) else 2
 
 
 def _read_json(file: TextIO) -> Any:

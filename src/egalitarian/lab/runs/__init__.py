@@ -6,7 +6,15 @@ a run are described in `store.py`.
 
 from egalitarian.lab.config import Record
 from egalitarian.lab.runs.evidence import Evidence, Packed, Source, StoredRun, open_source
-from egalitarian.lab.runs.files import OTHER_FOLDER, Checkpoint, StoreError, message_of, writable, write_atomically
+from egalitarian.lab.runs.files import (
+    OTHER_FOLDER,
+    Checkpoint,
+    LockedError,
+    StoreError,
+    message_of,
+    writable,
+    write_atomically,
+)
 from egalitarian.lab.runs.outcome import (
     Interrupted,
     Listener,
@@ -20,12 +28,13 @@ from egalitarian.lab.runs.outcome import (
     training_seconds,
 )
 from egalitarian.lab.runs.packing import Packing, Written, pack
-from egalitarian.lab.runs.provenance import CONCURRENT, TimeSpent, environment, hardware
+from egalitarian.lab.runs.provenance import CONCURRENT, TimeSpent, environment, hardware, source
 from egalitarian.lab.runs.recordings import RunRecording, recordings_in
 from egalitarian.lab.runs.request import (
     Request,
     choose_device,
     configure_process,
+    named_device,
     stored_progress,
     train_requests,
     unfinished,
@@ -40,6 +49,7 @@ __all__ = [
     "Evidence",
     "Interrupted",
     "Listener",
+    "LockedError",
     "Outcome",
     "Packed",
     "Packing",
@@ -66,10 +76,12 @@ __all__ = [
     "interrupts",
     "message_of",
     "meter_of",
+    "named_device",
     "open_source",
     "pack",
     "recordings_in",
     "restore",
+    "source",
     "states_of",
     "stored_progress",
     "sweep",

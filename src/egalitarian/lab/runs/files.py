@@ -64,6 +64,10 @@ class StoreError(RuntimeError):
     """A problem of stored runs that the user must decide about."""
 
 
+class LockedError(StoreError):
+    """Another process trains the run at this moment."""
+
+
 KEPT = (
     "the last checkpoint is safe: free some space or fix the permissions and run the same command again, or choose "
     "another folder with --runs"

@@ -100,7 +100,7 @@ class Request:
         if self.have is None:
             return done
         for seed in seeds:
-            run = Run(self.loaded, self.method, seed, choose_device(self.device).type)
+            run = Run(self.loaded, self.method, seed, named_device(self.device).type)
             packed = Evidence(self.have).find(run)
             progress = Progress(run, Outcome(stop.threshold), evidence=self.have)
             for record in () if packed is None else packed.epochs():
@@ -140,7 +140,7 @@ def stored_progress(requests: Sequence[Request]) -> list[list[Progress]]:
 
 
 def _read(request: Request, seeds: Sequence[int], stop: Stop) -> list[Progress]:
-    store, device, done = Store(request.runs), choose_device(request.device), request.complete(seeds, stop)
+    store, device, done = Store(request.runs), named_device(request.device), request.complete(seeds, stop)
     rest = [seed for seed in seeds if seed not in done]
     stored = read_progress(request.loaded, request.method, rest, store, device, stop=stop)
     done |= dict(zip(rest, stored, strict=True))
@@ -173,18 +173,24 @@ def unfinished(requests: Sequence[Request], *, keep_damaged: bool = False) -> li
 
 
 def choose_device(text: str) -> torch.device:
-    """The device of this name. `auto` is the GPU if there is one."""
+    """The device of this name, which this machine must have. `auto` is the GPU if there is one."""
+    chosen = named_device(text)
+    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
+        there = f"{torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "no GPU"
+        raise SpecError(f"--device must be one that torch finds, got {text!r} and {there}; use --device cpu or auto")
+    return chosen
+
+
+def named_device(text: str) -> torch.device:
+    """The device of this name, which another machine may have. `auto` is what this machine has."""
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(text)
     except RuntimeError:
-        raise SpecError(f"--device must be auto, cpu, cuda or cuda:N, got {text!r}; auto chooses for you") from None
-    if chosen.type not in ("cpu", "cuda"):
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
         raise SpecError(f"--device must be auto, cpu, cuda or cuda:N, got {text!r}; auto chooses for you")
-    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
-        there = f"{torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "no GPU"
-        raise SpecError(f"--device must be one that torch finds, got {text!r} and {there}; use --device cpu or auto")
     return chosen
 
 

@@ -47,6 +47,7 @@ from egalitarian.lab.runs.files import (
     Checkpoint,
     Checksum,
     Held,
+    LockedError,
     Log,
     StoreError,
     acquire,
@@ -336,7 +337,7 @@ def _lock(path: Path, run: Run) -> FileLock:
     try:
         return acquire(path)
     except Held as holder:
-        raise StoreError(
+        raise LockedError(
             f"{run.experiment.name}, {run.method_name}, seed {run.seed} must be trained by one process at a time, got a "
             f"second one while {holder} trains it; wait for that, or use another --runs folder"
         ) from None

@@ -13,7 +13,7 @@ from itertools import pairwise
 from torch import nn
 
 from egalitarian.select.example import Example, Reached, reached
-from egalitarian.select.layers import PLAIN, Graph, Layer, attends
+from egalitarian.select.layers import PLAIN, Graph, Layer, attends, whole
 from egalitarian.select.layouts import is_layer
 from egalitarian.select.listing import Listed, Owner
 
@@ -95,19 +95,20 @@ def heads_by_example(model: nn.Module, listed: Sequence[Listed], example: Exampl
 def last_layer(listed: Sequence[Listed]) -> Heads:
     """The last registered Linear or convolution, unless it is the only one."""
     owners = sorted((owner for item in listed for owner in item.owners), key=lambda owner: owner.order)
-    layers = [module for owner in owners for _, module in owner.around if is_layer(module)]
+    layers = [module for _, module in (whole(owner.around)[-1] for owner in owners) if is_layer(module)]
     return Heads(_items(listed, layers[-1:])) if len(set(layers)) > 1 else Heads()
 
 
 def _reached(graph: Graph, seen: Reached) -> list[Layer]:
     """The heads among the layers that reach the outputs. If autograd reached none, the layer that was called last."""
     layers = {layer.module: layer for layer in graph.layers}
-    known = _judged(graph).heads
+    verdict = _judged(graph)
+    known = verdict.heads
     final = [layers[module] for module in seen.layers]
     called = [layers[module] for module in seen.called]
     if not final and not seen.weights:
         return [layer for layer in called[-1:] if layer in graph.ends]
-    free = [layer for layer in final if layer in known or layer.module not in seen.inner]
+    free = [layer for layer in final if (layer in known and not verdict.why) or layer.module not in seen.inner]
     heads = [layer for layer in free if layer in graph.ends] + _beside(graph, called, free)
     if not heads and len(final) == 1 and not seen.inner.intersection(seen.layers):
         heads = final
@@ -135,6 +136,8 @@ def _judged(graph: Graph) -> _Verdict:
     why = verdict.why if rivals or not verdict.rivals else ""
     if heads and not why and (rivals := graph.doubtful(heads)):
         why = "by names and order, though nothing takes the outputs of {} either"
+    if heads and not why and graph.may_chain(heads):
+        why = "by the widths of the layers, though each block may take a part of what the one before puts out"
     return _Verdict(heads, rivals, why, verdict.certain)
 
 

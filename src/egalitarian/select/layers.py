@@ -127,11 +127,12 @@ class Graph:
                 self.others.append((owner, item))
             if seen.reason or owner.factor or item.parameter.ndim - seen.stacked < 2 or within_attention:
                 continue
-            path, module = owner.unit[-1]
+            around = whole(owner.unit)
+            path, module = around[-1]
             inputs, outputs = _widths(owner, item, seen.output, seen.stacked)
             simple, tied = is_layer(owner.layer), item in embeddings
             spatial = simple and item.parameter.ndim > 2 and not isinstance(owner.layer, nn.Bilinear)
-            found.setdefault(module, Layer(path, module, owner.unit, inputs, outputs, simple, spatial, tied, owner.order))
+            found.setdefault(module, Layer(path, module, around, inputs, outputs, simple, spatial, tied, owner.order))
         self.layers = list(found.values())
 
     def _deepest(self, layer: Layer, end: int) -> int:
@@ -229,6 +230,13 @@ class Graph:
         numbered = re.compile(r"(?<![^.])\d+(?![^.])")
         return [layer for layer in self.outer if numbered.sub("*", layer.path, 1) == numbered.sub("*", final.path, 1)]
 
+    def may_chain(self, heads: list[Layer]) -> bool:
+        """Whether these end blocks of a ModuleList that may each take a part of what the one before puts out."""
+        pairs = ((one, other, _common(one, other)) for one, other in pairwise(heads))
+        blocks = [(one, other.around[at][1]) for one, other, at in pairs if isinstance(other.around[at - 1][1], nn.ModuleList)]
+        starts = ((one, self._inside[block][0]) for one, block in blocks)
+        return any(first not in heads and self._feeding(one, first) is Feeding.PART for one, first in starts)
+
     def alike(self, heads: list[Layer]) -> list[Layer]:
         """The heads, and other layers that look like them: they have as many outputs, or start from the same features."""
         found = [layer for layer in self._beside(heads) if not self._is_joined(layer, heads)]
@@ -256,10 +264,15 @@ class Graph:
         return common and layer.spatial == head.spatial and self.ends_here(layer, later=twin)
 
     def _are_alike(self, layer: Layer, head: Layer) -> bool:
-        """Whether they have as many outputs, or start from the same features, which an earlier layer makes."""
+        """Whether they have as many outputs, or start from the same features, which an earlier layer makes.
+
+        If a layer of unexplained width behind the first one feeds the head, the features may be other ones.
+        """
         one, other = self._entry(layer), self._entry(head)
-        fed = any(self.feeds(each, one) for each in self.layers[: self._index[one]])
-        return layer.outputs == head.outputs or (one is not other and one.inputs == other.inputs and fed)
+        here, there = self._index[one], self._index[other]
+        fed = any(self.feeds(each, one) for each in self.layers[:here])
+        new = any(self.is_open(each) and self.feeds(each, other) for each in self.layers[here + 1 : there])
+        return layer.outputs == head.outputs or (one is not other and one.inputs == other.inputs and fed and not new)
 
     def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
         """Whether its outputs, in part or beside others, explain the width of a later layer.
@@ -315,6 +328,11 @@ class Graph:
         several = kinds[type(block)] > 1 and type(block) not in PLAIN
         inside = self._inside.get(block, [])
         return len(inside) > 1 and (alone or several) and inside[-1].outputs >= min(inside[0].inputs)
+
+
+def whole(around: tuple[tuple[str, nn.Module], ...]) -> tuple[tuple[str, nn.Module], ...]:
+    """The modules around a weight, down to the outermost layer. The layers that it holds, such as adapters, are parts."""
+    return next((around[: depth + 1] for depth, (_, module) in enumerate(around) if is_layer(module)), around)
 
 
 def _common(one: Layer, other: Layer) -> int:

@@ -57,8 +57,8 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def __getattr__(name: str) -> object:
-    if name.startswith("__"):
+def _imported(name: str) -> object:
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     rooms = {room: import_module(f"{__name__}.{room}") for room in _ROOMS}
     for known in __all__:
@@ -68,3 +68,7 @@ def __getattr__(name: str) -> object:
     if new := rooms["transforms"].renamed(name):
         raise AttributeError(f"a transform must have its new name, got {name!r}; it is now called {new!r}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # a type checker would take any name then
+    __getattr__ = _imported

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -68,10 +69,10 @@ def checked(
     tiers, tensors = state_dict.get("tiers", {}), state_dict.get("tensors", {})
     check_mapping("tiers", tiers, _RETURNED)
     check_mapping("tensors", tensors, _RETURNED)
-    certain = _checked_matrices(state_dict, plan, held)
+    doubt = _checked_matrices(state_dict, plan, held)
     loaded = Loaded(State(state_dict["step"], loaded_memory(memories(), tensors)), switch.checked(state_dict), dict(tiers))
-    if not (certain or tensors):  # memories have been compared by name
-        warn_user(UNTOLD)
+    if doubt and not (doubt == UNTOLD and tensors):  # memories have been compared by name
+        warn_user(doubt)
     if switch.stays_off(loaded.setting, state_dict):
         warn_user(
             "EGD was switched off by until= in the saved run and stays off, and this attachment has no such rule; "
@@ -96,17 +97,28 @@ def _shape_text(entry: Entry) -> str:
 
 def refuse_others(saved: Matrices, held: Matrices, way_out: str) -> None:
     """Raises if a saved state is of other matrices. One that is frozen, then or now, may join or leave."""
-    then, now = ({pair[0]: pair[1] for pair in matrices} for matrices in (saved, held))
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    others = [name for name in names if _FROZEN not in (then.get(name), now.get(name))]
+    then, now = _by_name(saved), _by_name(held)
+    others = [
+        (name, old, new)
+        for name in {**then, **now}
+        for old, new in zip_longest(then.get(name, ()), now.get(name, ()), fillvalue="not equalised")
+        if old != new and _FROZEN not in (old, new)
+    ]
     if others:
-        left = "not equalised"
-        texts = [f"{name!r} ({then.get(name, left)} then, {now.get(name, left)} now)" for name in others[:3]]
+        texts = [f"{name!r} ({old} then, {new} now)" for name, old, new in others[:3]]
         more = f" and {len(others) - 3} more" if others[3:] else ""
         raise ValueError(
             f"state_dict must be of the matrices that EGD equalises in this optimizer, got one that differs in "
             f"{', '.join(texts)}{more}; load the state of this optimizer, or {way_out}"
         )
+
+
+def _by_name(matrices: Matrices) -> dict[str, list[str]]:
+    """The shapes under each name: several if the optimizer has several plans."""
+    shapes: dict[str, list[str]] = {}
+    for name, shape in matrices:
+        shapes.setdefault(name, []).append(shape)
+    return shapes
 
 
 def checked_matrices(saved: Any) -> Matrices:
@@ -120,21 +132,27 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
-def _checked_matrices(state_dict: Mapping[str, Any], plan: Plan, held: Matrices) -> bool:
-    """Whether a state is known to be of these matrices. Raises if it is of others.
+def _checked_matrices(state_dict: Mapping[str, Any], plan: Plan, held: Matrices) -> str:
+    """What a state leaves open about its matrices; empty if nothing. Raises if it is of others.
 
     States of version 0.1.0 name none. Later ones had the names of the whole plan, whichever the optimizer held.
     """
     way_out = "attach with the plan of the saved run"
     if "matrices" not in state_dict:
-        return not held
+        return UNTOLD if held else ""
     saved = state_dict["matrices"]
     if saved and isinstance(saved, list) and all(isinstance(name, str) for name in saved):
         known = {entry.name for entry in plan.entries if entry.taken or entry.frozen}
         refuse_others([[name, "planned"] for name in saved if name not in known], [], way_out)
-        return set(saved) == {name for name, text in held if text != _FROZEN}
+        equalised = [name for name, text in held if text != _FROZEN]
+        if new := [name for name in equalised if name not in saved]:
+            return (
+                f"state_dict is from an earlier version, and its run did not equalise {new[0]!r}, which this attachment "
+                f"does; if that is not meant, {way_out}"
+            )
+        return "" if len(equalised) == len(saved) else UNTOLD
     refuse_others(checked_matrices(saved), held, way_out)
-    return True
+    return ""
 
 
 class Carrier:

@@ -303,18 +303,20 @@ class EGD(torch.optim.SGD):
     def _check_matrices(self, state_dict: Mapping[str, Any]) -> None:
         """Raises if a state is of other matrices, and warns if it has too little to tell."""
         if _MATRICES in state_dict:
-            saved = checked_matrices(state_dict[_MATRICES])
-            refuse_others(saved, self._matrices(), "construct EGD with the plan of the saved run")
+            refuse_others(
+                checked_matrices(state_dict[_MATRICES]), self._matrices(), "construct EGD with the plan of the saved run"
+            )
             return
-        names: list[str] = []
-        own: list[Tensor] = []
-        for group, ours in zip(state_dict["param_groups"], self.param_groups, strict=False):
-            if "egd_transform" in group:  # not of plain SGD
-                names += group.get("param_names", [""] * len(group["params"]))
-                own += ours["params"]
-        planned = [(name, self._planned.get(parameter)) for name, parameter in zip(names, own, strict=False)]
-        if any(entry is not None and entry.taken and entry.name != name for name, entry in planned):
-            warn_user(UNTOLD)
+        for saved, ours in zip(state_dict["param_groups"], self.param_groups, strict=False):
+            if "egd_transform" in saved:  # not of plain SGD
+                named = zip(ours["params"], _names(saved), _names(ours), strict=False)
+                if any(parameter.ndim > 1 and then != now for parameter, then, now in named):
+                    warn_user(UNTOLD)
+                    return
+
+
+def _names(group: Mapping[str, Any]) -> list[str]:
+    return list(group.get("param_names", [""] * len(group["params"])))
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:

@@ -102,7 +102,10 @@ class Closures:
     def __init__(self, host: str, step: Callable[..., Any], sample: Tensor | None) -> None:
         self._host, self._sample, self._ignored = host, sample, False
         parameters = _parameters(step)
-        self._names = {each.name for each in parameters}
+        known = {each.name: each.default for each in parameters}
+        self._others = {name for name, value in known.items() if value is not None and not callable(value)}
+        """Arguments that are no closure by their default, as `use_closure=False`."""
+        self._names = known.keys() - self._others
         self._positional = [each.name for each in parameters if each.kind in _POSITIONAL]
 
     def wrapped(self, args: tuple[Any, ...], kwargs: dict[str, Any], transform: Callable[[], None]) -> Call | None:
@@ -119,7 +122,7 @@ class Closures:
         given: list[tuple[int | str, str, Any]] = [(name, name, value) for name, value in kwargs.items()]
         for place, value in enumerate(args):
             given.append((place, self._positional[place] if place < len(self._positional) else "", value))
-        names = self._names | kwargs.keys()
+        names = self._names | (kwargs.keys() - self._others)
         if "closure" in names:
             found = [place for place, name, value in given if name == "closure" and callable(value)]
         elif any("closure" in name for name in names):

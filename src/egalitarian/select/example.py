@@ -110,11 +110,8 @@ def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _untouched(model: nn.Module) -> Iterator[None]:
     """Grad mode on and eval mode for all modules; afterwards everything is as before."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [
-        (module, name, buffer, buffer.detach().clone())
-        for module, _ in modes
-        for name, buffer in module.named_buffers(recurse=False)
-    ]
+    held = ((module, *named) for module, _ in modes for named in module.named_buffers(recurse=False))
+    buffers = [(module, name, buffer, buffer.detach().clone()) for module, name, buffer in held]
     devices = {tensor.device.index for tensor in model.parameters() if tensor.is_cuda}
     with torch.random.fork_rng([index for index in devices if index is not None]), torch.inference_mode(False):
         try:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from torch import nn
 
 from egalitarian.select.example import Example, Reached, reached
-from egalitarian.select.layers import PLAIN, Graph, Layer, attends, whole
-from egalitarian.select.layouts import is_layer
+from egalitarian.select.layers import PLAIN, Graph, Layer, attends
+from egalitarian.select.layouts import down_to_layer, is_layer
 from egalitarian.select.listing import Listed, Owner
 
 _NAMES = re.compile(
@@ -95,7 +95,7 @@ def heads_by_example(model: nn.Module, listed: Sequence[Listed], example: Exampl
 def last_layer(listed: Sequence[Listed]) -> Heads:
     """The last registered Linear or convolution, unless it is the only one."""
     owners = sorted((owner for item in listed for owner in item.owners), key=lambda owner: owner.order)
-    layers = [module for _, module in (whole(owner.around)[-1] for owner in owners) if is_layer(module)]
+    layers = [end for owner in owners if is_layer(end := down_to_layer(owner.around)[-1][1])]
     return Heads(_items(listed, layers[-1:])) if len(set(layers)) > 1 else Heads()
 
 
@@ -103,17 +103,15 @@ def _reached(graph: Graph, seen: Reached) -> list[Layer]:
     """The heads among the layers that reach the outputs. If autograd reached none, the layer that was called last."""
     layers = {layer.module: layer for layer in graph.layers}
     verdict = _judged(graph)
-    known = verdict.heads
     final = [layers[module] for module in seen.layers]
     called = [layers[module] for module in seen.called]
     if not final and not seen.weights:
         return [layer for layer in called[-1:] if layer in graph.ends]
-    free = [layer for layer in final if (layer in known and not verdict.why) or layer.module not in seen.inner]
+    free = [layer for layer in final if (layer in verdict.heads and not verdict.why) or layer.module not in seen.inner]
     heads = [layer for layer in free if layer in graph.ends] + _beside(graph, called, free)
     if not heads and len(final) == 1 and not seen.inner.intersection(seen.layers):
         heads = final
-    unused = [layer for layer in known if layer not in final and layer.module not in seen.inner]
-    return heads + unused
+    return heads + [layer for layer in verdict.heads if layer not in final and layer.module not in seen.inner]
 
 
 def _beside(graph: Graph, called: list[Layer], free: list[Layer]) -> list[Layer]:

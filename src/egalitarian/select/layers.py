@@ -19,7 +19,7 @@ from itertools import pairwise
 from torch import nn
 
 from egalitarian.select.fused import looks_fused
-from egalitarian.select.layouts import is_layer, layout
+from egalitarian.select.layouts import down_to_layer, is_layer, layout, widths
 from egalitarian.select.listing import Listed, Owner
 
 _ASIDE = re.compile(r"(.*_)?(router|gate|gating|attn?|attention|mask)s?", re.IGNORECASE)
@@ -127,12 +127,11 @@ class Graph:
                 self.others.append((owner, item))
             if seen.reason or owner.factor or item.parameter.ndim - seen.stacked < 2 or within_attention:
                 continue
-            around = whole(owner.unit)
-            path, module = around[-1]
-            inputs, outputs = _widths(owner, item, seen.output, seen.stacked)
+            around = down_to_layer(owner.unit)
+            inputs, outputs = widths(owner, item.parameter, seen.output, seen.stacked)
             simple, tied = is_layer(owner.layer), item in embeddings
             spatial = simple and item.parameter.ndim > 2 and not isinstance(owner.layer, nn.Bilinear)
-            found.setdefault(module, Layer(path, module, around, inputs, outputs, simple, spatial, tied, owner.order))
+            found.setdefault(around[-1][1], Layer(*around[-1], around, inputs, outputs, simple, spatial, tied, owner.order))
         self.layers = list(found.values())
 
     def _deepest(self, layer: Layer, end: int) -> int:
@@ -222,8 +221,8 @@ class Graph:
     def block_ends(self) -> list[Layer]:
         """Where repeated blocks end, if nothing takes what the last one puts out, and that is less than it takes."""
         final = self.layers[-1]
-        holders = pairwise(final.around)
-        blocks = [block for (_, outer), (_, block) in holders if isinstance(outer, nn.ModuleList | nn.Sequential)]
+        pairs = pairwise(final.around)
+        blocks = [block for (_, outer), (_, block) in pairs if isinstance(outer, nn.ModuleList | nn.Sequential)]
         narrows = bool(blocks) and final.outputs < min(self._inside[blocks[0]][0].inputs)
         if not narrows or final not in self.outer or not final.simple or not self.ends_here(final):
             return []
@@ -231,11 +230,10 @@ class Graph:
         return [layer for layer in self.outer if numbered.sub("*", layer.path, 1) == numbered.sub("*", final.path, 1)]
 
     def may_chain(self, heads: list[Layer]) -> bool:
-        """Whether these end blocks of a ModuleList that may each take a part of what the one before puts out."""
-        pairs = ((one, other, _common(one, other)) for one, other in pairwise(heads))
-        blocks = [(one, other.around[at][1]) for one, other, at in pairs if isinstance(other.around[at - 1][1], nn.ModuleList)]
-        starts = ((one, self._inside[block][0]) for one, block in blocks)
-        return any(first not in heads and self._feeding(one, first) is Feeding.PART for one, first in starts)
+        """Whether these end parallel blocks, and one block may take a part of what the one before puts out."""
+        lists = [module for head in heads for _, module in head.around if self._parallel.get(module)]
+        blocks = [(self._inside[one], self._inside[other]) for each in lists for one, other in pairwise(each.children())]
+        return any(self._feeding(first[-1], then[0]) is Feeding.PART for first, then in blocks)
 
     def alike(self, heads: list[Layer]) -> list[Layer]:
         """The heads, and other layers that look like them: they have as many outputs, or start from the same features."""
@@ -264,15 +262,13 @@ class Graph:
         return common and layer.spatial == head.spatial and self.ends_here(layer, later=twin)
 
     def _are_alike(self, layer: Layer, head: Layer) -> bool:
-        """Whether they have as many outputs, or start from the same features, which an earlier layer makes.
-
-        If a layer of unexplained width behind the first one feeds the head, the features may be other ones.
-        """
+        """Whether they have as many outputs, or start from the same features, made before and not again in between."""
         one, other = self._entry(layer), self._entry(head)
-        here, there = self._index[one], self._index[other]
-        fed = any(self.feeds(each, one) for each in self.layers[:here])
-        new = any(self.is_open(each) and self.feeds(each, other) for each in self.layers[here + 1 : there])
-        return layer.outputs == head.outputs or (one is not other and one.inputs == other.inputs and fed and not new)
+        start, end = self._index[one], self._index[other]
+        fed = any(self.feeds(each, one) for each in self.layers[:start])
+        remade = any(self.is_open(each) and self.feeds(each, other) for each in self.layers[start:end])
+        same = one is not other and one.inputs == other.inputs and fed and not remade
+        return same or layer.outputs == head.outputs
 
     def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
         """Whether its outputs, in part or beside others, explain the width of a later layer.
@@ -293,10 +289,7 @@ class Graph:
         return bool(fits) and all(one in part for one in fits)
 
     def is_repeated(self, around: Sequence[tuple[str, nn.Module]]) -> bool:
-        """Whether the innermost module is in one of several blocks that follow each other.
-
-        The last layers of parallel blocks do not count.
-        """
+        """Whether the innermost module is in one of several blocks in a row. The last layer of a parallel block is not."""
         innermost = around[-1][1]
         for (_, parent), (_, block) in pairwise(around):
             if isinstance(parent, nn.ModuleList | nn.Sequential) and block is not innermost:
@@ -330,11 +323,6 @@ class Graph:
         return len(inside) > 1 and (alone or several) and inside[-1].outputs >= min(inside[0].inputs)
 
 
-def whole(around: tuple[tuple[str, nn.Module], ...]) -> tuple[tuple[str, nn.Module], ...]:
-    """The modules around a weight, down to the outermost layer. The layers that it holds, such as adapters, are parts."""
-    return next((around[: depth + 1] for depth, (_, module) in enumerate(around) if is_layer(module)), around)
-
-
 def _common(one: Layer, other: Layer) -> int:
     """How many modules are around both layers."""
     return sum(a == b for a, b in zip(one.around, other.around, strict=False))
@@ -347,17 +335,3 @@ def attends(block: nn.Module) -> bool:
 def _kind(module: nn.Module) -> tuple[object, ...]:
     """Its class and the shapes of its parameters, which are the same for repeated blocks."""
     return type(module), *(parameter.shape for parameter in module.parameters())
-
-
-def _widths(owner: Owner, item: Listed, output: int, stacked: bool) -> tuple[frozenset[int], int]:
-    layer = owner.layer
-    if isinstance(layer, nn.Bilinear):
-        return frozenset({layer.in1_features, layer.in2_features}), layer.out_features
-    if isinstance(layer, nn.MultiheadAttention):
-        return frozenset({layer.embed_dim, layer.kdim or 0, layer.vdim or 0}), layer.embed_dim
-    if isinstance(layer, nn.RNNBase):
-        return frozenset({layer.input_size}), (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
-    if isinstance(layer, nn.RNNCellBase):
-        return frozenset({layer.input_size}), layer.hidden_size
-    shape = item.parameter.shape[1:] if stacked else item.parameter.shape
-    return frozenset({shape[1 - output] * getattr(layer, "groups", 1)}), shape[output]

@@ -69,6 +69,26 @@ def is_layer(module: nn.Module) -> bool:
     return isinstance(module, (nn.Linear, nn.Bilinear, *_CONVOLUTIONS, *_TRANSPOSED)) or _is_conv1d(module)
 
 
+def down_to_layer(around: tuple[tuple[str, nn.Module], ...]) -> tuple[tuple[str, nn.Module], ...]:
+    """The modules around a weight, down to the outermost layer. The layers that it holds, such as adapters, are parts."""
+    return next((around[: depth + 1] for depth, (_, module) in enumerate(around) if is_layer(module)), around)
+
+
+def widths(owner: Owner, parameter: Tensor, output: int, stacked: bool) -> tuple[frozenset[int], int]:
+    """How wide the inputs of a layer are, and its outputs."""
+    layer = owner.layer
+    if isinstance(layer, nn.Bilinear):
+        return frozenset({layer.in1_features, layer.in2_features}), layer.out_features
+    if isinstance(layer, nn.MultiheadAttention):
+        return frozenset({layer.embed_dim, layer.kdim or 0, layer.vdim or 0}), layer.embed_dim
+    if isinstance(layer, nn.RNNBase):
+        return frozenset({layer.input_size}), (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
+    if isinstance(layer, nn.RNNCellBase):
+        return frozenset({layer.input_size}), layer.hidden_size
+    shape = parameter.shape[1:] if stacked else parameter.shape
+    return frozenset({shape[1 - output] * getattr(layer, "groups", 1)}), shape[output]
+
+
 def _is_conv1d(module: nn.Module) -> bool:
     """Whether it is the Conv1D of Hugging Face: a Linear whose weight is (in, out)."""
     if type(module).__name__ != "Conv1D" or not hasattr(module, "nf"):

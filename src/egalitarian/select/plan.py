@@ -211,17 +211,14 @@ class Plan:
         """
         groups: dict[tuple[str, ...], list[str]] = {}
         for entry in self.entries:
-            name = (
-                "" if entry.reason == "1-D" else ".".join("*" if step.isdigit() else step for step in entry.name.split("."))
-            )
+            steps = ("*" if step.isdigit() else step for step in entry.name.split("."))
+            name = "" if entry.reason == "1-D" else ".".join(steps)
             groups.setdefault((name, str(entry.shape) if name else "", entry.verdict), []).append(entry.name)
         rows = []
         for (name, shape, verdict), names in groups.items():
             many = f"{len(names)} times" if names[1:] else ""
-            if name:
-                rows.append((name if many else names[0], shape, many, verdict))
-            else:
-                rows.append((f"{len(names)} vector{'s' if many else ''}", "", "", verdict))
+            vectors = f"{len(names)} vector{'s' if many else ''}"
+            rows.append((name if many else names[0], shape, many, verdict) if name else (vectors, "", "", verdict))
         return "\n".join([*_aligned(rows), self._share()])
 
     def _share(self) -> str:
@@ -256,20 +253,12 @@ def annotate(
 ) -> Plan:
     """The plan with notes on what the transform does, for `print(plan)`."""
     targets, entries = targets or {}, entries or {}
-    return dataclasses.replace(
-        plan,
-        header=header or plan.header,
-        entries=tuple(
-            dataclasses.replace(
-                entry,
-                note=entries.get(entry.name, entry.note),
-                targets=tuple(
-                    dataclasses.replace(target, note=targets.get(target.name, target.note)) for target in entry.targets
-                ),
-            )
-            for entry in plan.entries
-        ),
-    )
+
+    def noted(entry: Entry) -> Entry:
+        parts = [dataclasses.replace(target, note=targets.get(target.name, target.note)) for target in entry.targets]
+        return dataclasses.replace(entry, note=entries.get(entry.name, entry.note), targets=tuple(parts))
+
+    return dataclasses.replace(plan, header=header or plan.header, entries=tuple(map(noted, plan.entries)))
 
 
 def whole(name: str, parameter: Tensor) -> Entry:
@@ -283,6 +272,5 @@ def whole(name: str, parameter: Tensor) -> Entry:
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The rows as lines, with columns as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True) if width).rstrip() for row in rows
-    ]
+    padded = ([f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True) if width] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in padded]

@@ -82,6 +82,18 @@ def test_names_are_imported_at_first_use_and_stay_what_a_user_makes_of_them(monk
     assert eg.kernels.polar is not None  # type: ignore[attr-defined]
 
 
+def test_a_type_checker_refuses_a_misspelt_name() -> None:
+    """`make types` fails if it takes the name, since the comment below is then superfluous."""
+    with pytest.raises(AttributeError, match="has no attribute 'attech'"):
+        _ = eg.attech  # type: ignore[attr-defined]
+
+
+def test_a_question_about_a_private_name_imports_nothing() -> None:
+    """Notebooks ask every object for names such as `_repr_html_`."""
+    result = run("-c", "import sys, egalitarian; print(hasattr(egalitarian, '_repr_html_'), 'torch' in sys.modules)")
+    assert result.stdout.split() == ["False", "False"], result.stderr
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python on the source tree, with nothing installed."""
     source = str(Path(__file__).parents[2] / "src")

@@ -313,6 +313,21 @@ def test_a_state_of_an_earlier_version_is_refused_where_it_contradicts_the_plan(
     assert second.active
 
 
+@pytest.mark.parametrize("filters", [False, True])
+def test_a_state_of_an_earlier_version_says_what_was_not_equalised(filters: bool) -> None:
+    """Filters have memories of every parameter, also of those that were not equalised."""
+    chain: Any = [eg.Momentum(), eg.Polar()] if filters else eg.Polar()
+    model, other = network(), network()
+    first = attached(model.parameters(), model, chain)
+    train(model, first.optimizer, 1)
+    whole = attached(other.parameters(), eg.matrices(other, head=None), chain)
+    with pytest.warns(
+        UserWarning, match=r"its run did not equalise '4\.weight', which this attachment does; if that is not"
+    ):
+        whole.load_state_dict(older(first, "whole plan"))
+    assert whole.state_dict()["step"] == 1
+
+
 def test_where_warnings_are_errors_an_earlier_state_changes_nothing() -> None:
     one, other = halves()
     one.off()
@@ -384,8 +399,25 @@ def test_a_checkpoint_of_egd_of_an_earlier_version_loads_and_warns_where_it_name
     halved = eg.EGD(eg.matrices(Halves().critic), lr=0.1)
     halved.load_state_dict(without(optimizer.state_dict()))  # names within that half are alike
     renamed = eg.EGD(eg.matrices(nn.ModuleDict({"body": network()})), lr=0.1)
-    with pytest.warns(UserWarning, match=UNTOLD):
-        renamed.load_state_dict(without(optimizer.state_dict()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # EGD without a plan
+        bare = eg.EGD(network().parameters(), lr=0.1)
+    for egd in (renamed, bare):
+        with pytest.warns(UserWarning, match=UNTOLD):
+            egd.load_state_dict(without(optimizer.state_dict()))
+
+
+def test_matrices_of_one_name_in_several_plans_are_compared_one_by_one() -> None:
+    """As where one EGD trains two networks whose layers have the same names."""
+
+    def begin(*inputs: int) -> eg.EGD:
+        models = [nn.Sequential(nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, 2)) for width in inputs]
+        return eg.EGD([group for model in models for group in eg.matrices(model).groups()], lr=0.1)
+
+    saved = begin(3, 4).state_dict()
+    begin(3, 4).load_state_dict(saved)
+    with pytest.raises(ValueError, match=re.escape("differs in '0.weight' (5 x 3 then, 5 x 7 now); ")):
+        begin(7, 4).load_state_dict(saved)
 
 
 def test_egd_loads_plain_sgd_and_sgd_loads_egd() -> None:

@@ -80,6 +80,14 @@ class KeywordOnly(torch.optim.SGD):
             callback()
 
 
+class Flag(torch.optim.SGD):
+    """A setting of its step has `closure` in its name."""
+
+    def step(self, backward: Any = None, use_closure: bool = False) -> None:  # type: ignore[override]
+        backward()
+        super().step()
+
+
 class Positional(torch.optim.SGD):
     """A wrapper whose signature tells nothing."""
 
@@ -102,6 +110,8 @@ CALLS: dict[str, tuple[Any, Any, bool]] = {
     "callback and None": (Callback, lambda step, closure: step(nothing, None), False),
     "closure by a longer name": (KeywordOnly, lambda step, closure: step(nothing, loss_closure=closure), True),
     "callback before a longer name": (KeywordOnly, lambda step, closure: step(nothing), False),
+    "beside a flag": (Flag, lambda step, closure: step(closure), True),
+    "beside a flag that is given": (Flag, lambda step, closure: step(closure, use_closure=True), True),
     "no names": (Positional, lambda step, closure: step(0.5, closure), True),
     "no names, by keyword": (Positional, lambda step, closure: step(loss_fn=closure), True),
     "named among others": (Positional, lambda step, closure: step(nothing, closure=closure), True),

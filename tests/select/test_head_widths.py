@@ -333,3 +333,53 @@ def test_a_layer_of_an_attention_beside_the_end_is_no_head(name: str) -> None:
 def test_a_matrix_that_may_follow_the_end_is_named_once() -> None:
     model = nn.Sequential(mlp(6, 8, 5), nn.ParameterDict({"transitions": torch.ones(5, 5)}))
     assert eg.matrices(model).doubts[0].count("transitions") == 1
+
+
+class Coupling(nn.Module):
+    """A block of a normalizing flow: one half of the features says how the other half is scaled and shifted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([mlp(3, 8, 6) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            kept, other = x.chunk(2, -1)
+            scale, shift = block(kept).chunk(2, -1)
+            x = torch.cat([other * scale.exp() + shift, kept], -1)
+        return x
+
+
+def test_blocks_of_which_each_may_take_a_part_of_the_last_one_are_uncertain() -> None:
+    """By widths they may as well be members side by side."""
+    model = Coupling()
+    assert heads(model) == [f"blocks.{block}.2.weight" for block in range(3)]
+    assert "though each block may take a part of what the one before puts out" in eg.matrices(model).doubts[0]
+    assert heads(model, example=torch.ones(2, 6)) == ["blocks.2.2.weight"]
+    assert eg.matrices(model, example=torch.ones(2, 6)).doubts == ()
+    members = Members(*[mlp(3, 8, 6) for _ in range(3)])
+    assert heads(members, example=torch.ones(2, 3)) == heads(members) == [f"members.{each}.2.weight" for each in range(3)]
+
+
+class Reader(nn.Module):
+    """Additive attention over words: `align` starts from features as wide as the head's, but from others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 6)
+        self.read, self.query, self.align = nn.GRU(6, 8, batch_first=True), nn.Linear(8, 8), nn.Linear(8, 1)
+        self.combine, self.end = nn.Linear(14, 8), nn.Linear(8, 5)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.words(words)
+        read, last = self.read(x)
+        weights = self.align(torch.tanh(read + self.query(last[0])[:, None])).softmax(1)
+        return self.end(torch.tanh(self.combine(torch.cat([(weights * read).sum(1), x[:, -1]], 1))))  # type: ignore[no-any-return]
+
+
+def test_a_layer_before_the_features_of_the_head_is_no_head_for_sure() -> None:
+    model, example = Reader(), torch.arange(8).reshape(2, 4)
+    assert heads(model) == ["end.weight"]
+    assert "though nothing takes the outputs of 'align' either" in eg.matrices(model).doubts[0]
+    assert heads(model, example=example) == ["end.weight"]
+    assert eg.matrices(model, example=example).doubts == ()

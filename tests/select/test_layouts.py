@@ -254,6 +254,40 @@ class Adapted(nn.Linear):
         self.lora_A, self.lora_B = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.zeros(outputs, 2))
 
 
+class Holding(nn.Linear):
+    """An adapter whose factors are layers inside the layer."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.down, self.up = nn.Linear(inputs, 2, bias=False), nn.Linear(2, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.up(self.down(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("ends", [(3,), (3, 1)])
+@pytest.mark.parametrize("options", [{}, {"example": torch.ones(2, 6)}, {"head": "last"}])
+def test_layers_inside_of_a_layer_are_parts_of_it(ends: tuple[int, ...], options: dict[str, Any]) -> None:
+    """They are taken or left with it, and none of them is a head of its own."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.enter, self.middle = Holding(6, 8), nn.Linear(8, 8)
+            self.ends = nn.ModuleList([Holding(8, width) for width in ends])
+
+        def forward(self, x: Tensor) -> list[Tensor]:
+            x = self.middle(self.enter(x).relu()).relu()
+            return [end(x) for end in self.ends]
+
+    plan = eg.matrices(Model(), **options)
+    known = range(len(ends)) if "head" not in options else [len(ends) - 1]
+    heads = [f"ends.{each}.{part}weight" for each in known for part in ("", "down.", "up.")]
+    assert [entry.name for entry in plan if entry.reason == "output head"] == heads
+    assert {"enter.weight", "enter.down.weight", "enter.up.weight"} < {entry.name for entry in plan.taken}
+    assert plan.doubts == ()
+
+
 def test_factors_that_are_parameters_of_the_layer_are_taken() -> None:
     model = nn.Sequential(Adapted(6, 5), nn.ReLU(), Adapted(5, 4), nn.ReLU(), nn.Linear(4, 3))
     plan = eg.matrices(model)

@@ -262,10 +262,11 @@ class Graph:
         return common and layer.spatial == head.spatial and self.ends_here(layer, later=twin)
 
     def _are_alike(self, layer: Layer, head: Layer) -> bool:
-        """Whether they have as many outputs, or start from the same features, made before and not again in between."""
+        """Whether they have as many outputs, or start from the same features, which an earlier layer makes."""
         one, other = self._entry(layer), self._entry(head)
         start, end = self._index[one], self._index[other]
         fed = any(self.feeds(each, one) for each in self.layers[:start])
+        # a layer of unexplained width in between may make other features of the same width
         remade = any(self.is_open(each) and self.feeds(each, other) for each in self.layers[start:end])
         same = one is not other and one.inputs == other.inputs and fed and not remade
         return same or layer.outputs == head.outputs

@@ -69,7 +69,7 @@ def checked(
     tiers, tensors = state_dict.get("tiers", {}), state_dict.get("tensors", {})
     check_mapping("tiers", tiers, _RETURNED)
     check_mapping("tensors", tensors, _RETURNED)
-    doubt = _checked_matrices(state_dict, plan, held)
+    doubt = _left_open(state_dict, plan, held)
     loaded = Loaded(State(state_dict["step"], loaded_memory(memories(), tensors)), switch.checked(state_dict), dict(tiers))
     if doubt and not (doubt == UNTOLD and tensors):  # memories have been compared by name
         warn_user(doubt)
@@ -132,7 +132,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
-def _checked_matrices(state_dict: Mapping[str, Any], plan: Plan, held: Matrices) -> str:
+def _left_open(state_dict: Mapping[str, Any], plan: Plan, held: Matrices) -> str:
     """What a state leaves open about its matrices; empty if nothing. Raises if it is of others.
 
     States of version 0.1.0 name none. Later ones had the names of the whole plan, whichever the optimizer held.

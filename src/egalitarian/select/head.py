@@ -108,13 +108,13 @@ def _reached(graph: Graph, seen: Reached) -> list[Layer]:
     if not final and not seen.weights:
         return [layer for layer in called[-1:] if layer in graph.ends]
     free = [layer for layer in final if (layer in verdict.heads and not verdict.why) or layer.module not in seen.inner]
-    heads = [layer for layer in free if layer in graph.ends] + _beside(graph, called, free)
+    heads = [layer for layer in free if layer in graph.ends] + _parallel_ends(graph, called, free)
     if not heads and len(final) == 1 and not seen.inner.intersection(seen.layers):
         heads = final
     return heads + [layer for layer in verdict.heads if layer not in final and layer.module not in seen.inner]
 
 
-def _beside(graph: Graph, called: list[Layer], free: list[Layer]) -> list[Layer]:
+def _parallel_ends(graph: Graph, called: list[Layer], free: list[Layer]) -> list[Layer]:
     """The last layers of equal blocks, if all of them that ran reach the model's outputs."""
     groups: dict[object, list[Layer]] = {}
     for layer in graph.layers:

@@ -30,13 +30,14 @@ _INNER = re.compile("pooler|pre_classifier")
 """Names of layers right before a head."""
 _ATTENTION = {"key", "query", "k", "q", "keys", "queries", "q_proj", "k_proj"}
 PLAIN = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+"""Containers for anything: two of one class need not be alike."""
 _MEMBERS = 4
 """How many outputs of equal width may be concatenated as the input of a layer whose width is explained otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer of the model, with the widths of its inputs and outputs. An adapter counts as part of its layer."""
+    """A layer of the model, with the widths of its inputs and outputs. What it holds, such as an adapter, is part of it."""
 
     path: str
     module: nn.Module
@@ -102,13 +103,13 @@ class Graph:
                 if isinstance(parent, nn.Sequential) and type(parent).forward is nn.Sequential.forward:
                     calls = self._calls.setdefault(parent, {})
                     calls.setdefault(child, len(calls))
-        self._led = {layer: self._deepest(layer, 0) for layer in self.layers}
-        """How deep in the nesting is the last Sequential that calls others before the layer."""
+        self._preceded = {layer: self._deepest(layer, 0) for layer in self.layers}
+        """How deep in the nesting is the innermost Sequential that calls another child before the layer; -1 without one."""
         self._followed = {layer: self._deepest(layer, -1) for layer in self.layers}
-        """The same for others behind it."""
+        """The same for a child behind it."""
         self._index = {layer: index for index, layer in enumerate(self.layers)}
         self._claimed: dict[Layer, bool] = {}
-        self._open: dict[Layer, bool] = {}
+        self._unexplained: dict[Layer, bool] = {}
         self._repeated: dict[nn.Module, bool] = {}
         self._parallel: dict[nn.Module, bool] = {}
         self._kinds: dict[nn.Module, Counter[object]] = {}
@@ -172,9 +173,10 @@ class Graph:
         if any(width < one.outputs and one.outputs % width == 0 for width in parts):
             return Feeding.PART
         wider = [width for width in parts if width > one.outputs > 1]
-        if any(width % one.outputs == 0 and (width <= _MEMBERS * one.outputs or self.is_open(other)) for width in wider):
+        many = [width for width in wider if width % one.outputs == 0]
+        if many and (min(many) <= _MEMBERS * one.outputs or self.is_unexplained(other)):
             return Feeding.LIKE
-        return Feeding.MIXED if wider and self.is_open(other) else None
+        return Feeding.MIXED if wider and self.is_unexplained(other) else None
 
     def _fitting(self, one: Layer, other: Layer) -> Feeding | None:
         """How the one may feed the other, if the widths fit as they are."""
@@ -192,7 +194,7 @@ class Graph:
         A Sequential hands the outputs of a child to the next one alone, and only those of the last child leave it.
         """
         depth = _common(one, other) - 1
-        if self._followed[one] > depth or self._led[other] > depth or (not one.spatial and self._is_claimed(other)):
+        if self._followed[one] > depth or self._preceded[other] > depth or (not one.spatial and self._is_claimed(other)):
             return False
         calls = self._calls.get(one.around[depth][1])
         return calls is None or calls[other.around[depth + 1][1]] == calls[one.around[depth + 1][1]] + 1
@@ -206,13 +208,13 @@ class Graph:
             self._claimed[layer] = flat and not any(self._may_follow(before, other) for other in whole)
         return self._claimed[layer]
 
-    def is_open(self, layer: Layer) -> bool:
+    def is_unexplained(self, layer: Layer) -> bool:
         """Whether nothing explains its width: no layer or embedding makes it, and no layer before takes it."""
-        if layer not in self._open:
+        if layer not in self._unexplained:
             first = not any(layer.inputs & each.inputs for each in self.layers[: self._index[layer]])
             made = any(item.parameter.shape[-1] in layer.inputs for _, item in self.others)
-            self._open[layer] = first and not made and not any(self._fitting(each, layer) for each in self.layers)
-        return self._open[layer]
+            self._unexplained[layer] = first and not made and not any(self._fitting(each, layer) for each in self.layers)
+        return self._unexplained[layer]
 
     def ends_here(self, layer: Layer, *, later: bool = False) -> bool:
         """Whether its outputs fit no other layer, or none that is registered later."""
@@ -243,16 +245,15 @@ class Graph:
     def doubtful(self, heads: list[Layer]) -> list[Layer]:
         """Other layers that may be heads: nothing takes their outputs, or only in part or beside others."""
         beside = self._beside(heads)
-        return [layer for layer in self._others(heads) if layer in beside or not any(self.takers(layer))]
+        return [layer for layer in self._candidates(heads) if layer in beside or not any(self.takers(layer))]
 
-    def _others(self, heads: list[Layer]) -> list[Layer]:
+    def _candidates(self, heads: list[Layer]) -> list[Layer]:
         others = [layer for layer in self.ends if layer not in heads and not layer.is_named(_ASIDE)]
         return [layer for layer in others if not any(self._is_within(layer, head) for head in heads)]
 
     def _beside(self, heads: list[Layer]) -> list[Layer]:
         """What ends like one of the heads: with as many inputs or outputs, or in a Sequential with as many inputs."""
-        others = self._others(heads)
-        return [layer for layer in others if any(self._ends_beside(layer, head) for head in heads)]
+        return [layer for layer in self._candidates(heads) if any(self._ends_beside(layer, head) for head in heads)]
 
     def _ends_beside(self, layer: Layer, head: Layer) -> bool:
         """For the twin of a head, which has the same widths, layers that are registered earlier do not count."""
@@ -267,7 +268,7 @@ class Graph:
         start, end = self._index[one], self._index[other]
         fed = any(self.feeds(each, one) for each in self.layers[:start])
         # a layer of unexplained width in between may make other features of the same width
-        remade = any(self.is_open(each) and self.feeds(each, other) for each in self.layers[start:end])
+        remade = any(self.is_unexplained(each) and self.feeds(each, other) for each in self.layers[start:end])
         same = one is not other and one.inputs == other.inputs and fed and not remade
         return same or layer.outputs == head.outputs
 
@@ -277,7 +278,7 @@ class Graph:
         If a head has as many outputs, only multiples of that width count: there it would be joined with layers like it.
         """
         like = any(head.outputs == layer.outputs for head in heads)
-        found = [how for other, how in self.takers(layer) if self.is_open(other)]
+        found = [how for other, how in self.takers(layer) if self.is_unexplained(other)]
         return Feeding.LIKE in found or (bool(found) and not like)
 
     def _is_within(self, layer: Layer, head: Layer) -> bool:

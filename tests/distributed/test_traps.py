@@ -47,8 +47,8 @@ def alone() -> dict[str, Tensor]:
     return whole(network)
 
 
-@pytest.mark.parametrize("there", ["ddp", "fsdp", "EGD"])
-def test_a_full_state_moves_between_ddp_and_fsdp(two: Ranks, alone: dict[str, Tensor], there: str) -> None:
+@pytest.mark.parametrize("there", ["ddp", "fsdp", "hsdp", "EGD"])
+def test_a_state_moves_between_engines(two: Ranks, alone: dict[str, Tensor], there: str) -> None:
     for name, parameter in alone.items():
         for each in two:
             torch.testing.assert_close(each["moved"][there][name], parameter)

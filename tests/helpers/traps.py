@@ -117,14 +117,19 @@ def begun(how: str, world: int, own: bool) -> tuple[nn.Module, torch.optim.Optim
 
 
 def moved(rank: int, world: int, folder: Path) -> dict[str, dict[str, Tensor]]:
-    """Two steps, a full state of plain tensors to another engine, and two more steps there."""
+    """Two steps, the state of them to another engine, and two more steps there."""
     found = {}
-    for name, first, second in (("fsdp", "ddp", "fsdp"), ("ddp", "fsdp", "ddp"), ("EGD", "fsdp", "fsdp")):
+    for first, second, name in (
+        ("ddp", "fsdp", "fsdp"),
+        ("fsdp", "ddp", "ddp"),
+        ("fsdp", "hsdp", "hsdp"),
+        ("fsdp", "fsdp", "EGD"),
+    ):
         network, host, egd = begun(first, world, own=name == "EGD")
         for step in (0, 1):
             train_step(network, host, first, rank, world, step, torch.float64)
         weights, memory = get_state_dict(network, host, options=_FULL)
-        kept = None if egd is None else {**egd.state_dict(), "tensors": full_memory(egd)}
+        kept = None if egd is None else egd.state_dict()  # plain tensors under DDP, DTensors otherwise
         network, host, egd = begun(second, world, own=name == "EGD")
         set_state_dict(network, host, model_state_dict=weights, optim_state_dict=memory, options=_FULL)
         if egd is not None and kept is not None:
@@ -133,11 +138,3 @@ def moved(rank: int, world: int, folder: Path) -> dict[str, dict[str, Tensor]]:
             train_step(network, host, second, rank, world, step, torch.float64)
         found[name] = whole(network)
     return found
-
-
-def full_memory(egd: eg.Attachment) -> dict[str, dict[str, Tensor]]:
-    tensors: dict[str, dict[str, Any]] = egd.state_dict()["tensors"]
-    return {
-        name: {key: value.full_tensor() if hasattr(value, "full_tensor") else value for key, value in kept.items()}
-        for name, kept in tensors.items()
-    }

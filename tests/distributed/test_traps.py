@@ -15,6 +15,7 @@ from traps import FILTERED
 from worlds import group, mlp, train_step, whole
 
 import egalitarian as eg
+from egalitarian.distributed import Ranks as DividedRanks
 from egalitarian.distributed.spread import spread_of
 
 Ranks = list[dict[str, Any]]
@@ -72,3 +73,12 @@ def test_flat_shards_of_fsdp1_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"flat shards \(FSDP1\) are not matrices: use FSDP2 or DDP"):
             eg.matrices(sharded)
         del sharded
+
+
+def test_removing_egd_frees_the_graphs_of_divided_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mlp()
+    egd = eg.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    freed: list[DividedRanks] = []
+    monkeypatch.setattr(DividedRanks, "release", lambda ranks: freed.append(ranks))
+    egd.remove()
+    assert len(freed) == 1

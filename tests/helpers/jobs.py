@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from traps import apart, moved, refused
 from worlds import batch, divided, mlp, train_step, trained, transformer, whole
 
 import egalitarian as eg
@@ -255,7 +256,7 @@ def resume(rank: int, world: int, folder: Path) -> dict[str, Tensor]:
 
 
 JOBS: dict[int, tuple[Callable[[int, int, Path], Any], ...]] = {
-    2: (save, equality, others),
+    2: (save, equality, others, apart, refused, moved),
     4: (equality, measure, decide, resume),
 }
 """By the number of processes. Those with two run first: they save what those with four resume."""

@@ -8,7 +8,7 @@ from egalitarian.apply.batch import Batch, Batches
 from egalitarian.apply.captured import Captures
 from egalitarian.apply.equalize import affected, check_chain, equalize_
 from egalitarian.apply.gradients import PassSettings, decay_before, filtered, replaced_gradient, write_gradient
-from egalitarian.apply.passes import check_gradient, gradients_of, transform_gradients
+from egalitarian.apply.passes import check_gradient, check_gradients, gradients_of, transform_gradients
 from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory, start
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "affected",
     "check_chain",
     "check_gradient",
+    "check_gradients",
     "copied_in_place",
     "decay_before",
     "equalize_",

@@ -27,10 +27,7 @@ def transform_gradients(
 
     With `captures`, memories may be updated in place.
     """
-    for entry, grad in gradients:
-        check_gradient(entry, grad, entry.shape, scaled=settings.grad_scale is not None)
-    if settings.on_nonfinite == "raise":
-        _raise_nonfinite(gradients)
+    check_gradients(gradients, settings)
     if settings.observe is not None:
         _observe(gradients, settings)
     found = batches.of(gradients)
@@ -70,6 +67,14 @@ def _observe(gradients: Iterable[Gradient], settings: PassSettings) -> None:
 def gradients_of(entries: Iterable[Entry]) -> list[Gradient]:
     """The entries that have a gradient, with it."""
     return [(entry, grad) for entry in entries if (grad := entry.parameter.grad) is not None]
+
+
+def check_gradients(gradients: Sequence[Gradient], settings: PassSettings) -> None:
+    """Raises for gradients that a pass refuses."""
+    for entry, grad in gradients:
+        check_gradient(entry, grad, entry.shape, scaled=settings.grad_scale is not None)
+    if settings.on_nonfinite == "raise":
+        _raise_nonfinite(gradients)
 
 
 def check_gradient(entry: Entry, grad: Tensor, shape: tuple[int, ...], scaled: bool) -> None:

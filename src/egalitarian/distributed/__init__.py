@@ -5,8 +5,8 @@ either, nothing here runs. Filters act on what a rank holds; matrix transforms s
 """
 
 from egalitarian.distributed.owners import Sharing, check_sharing
-from egalitarian.distributed.passes import initial_memories
+from egalitarian.distributed.passes import initial_memories, placed
 from egalitarian.distributed.ranks import Ranks
 from egalitarian.distributed.spread import is_dtensor, local
 
-__all__ = ["Ranks", "Sharing", "check_sharing", "initial_memories", "is_dtensor", "local"]
+__all__ = ["Ranks", "Sharing", "check_sharing", "initial_memories", "is_dtensor", "local", "placed"]

@@ -14,7 +14,7 @@ from egalitarian.distributed.owners import Member
 
 BUCKET = 2**24
 """The most elements in a bucket of each owner, unless one parameter has more. While one bucket is computed, others move."""
-Transformed = Callable[[int, Sequence[tuple[Member, Tensor]]], None]
+TransformWholes = Callable[[int, Sequence[tuple[Member, Tensor]]], None]
 """Transforms the whole gradients of a bucket in place, given the bucket's number."""
 
 
@@ -53,7 +53,7 @@ def buckets(members: Sequence[Member], pieces: Sequence[Tensor]) -> list[Bucket]
     ]
 
 
-def exchanged(found: Sequence[Bucket], pieces: Sequence[Tensor], transform: Transformed) -> dict[int, Tensor]:
+def exchanged(found: Sequence[Bucket], pieces: Sequence[Tensor], transform: TransformWholes) -> dict[int, Tensor]:
     """The transformed piece of every member in a bucket, by its index.
 
     Args:

@@ -55,10 +55,10 @@ class Member:
     @property
     def moved(self) -> int:
         """Elements that all ranks of the group send in one step, together."""
-        shape, spread = self.entry.parameter.numel(), self.spread
+        size, spread = self.entry.parameter.numel(), self.spread
         if self.owner is None:
-            return 0 if spread.copied else shape * (spread.ranks - 1)
-        there = 0 if spread.copied else shape - spread.pieces[self.owner].numel
+            return 0 if spread.copied else size * (spread.ranks - 1)
+        there = 0 if spread.copied else size - spread.pieces[self.owner].numel
         back = sum(piece.numel for rank, piece in enumerate(spread.pieces) if rank != self.owner)
         return there + back
 

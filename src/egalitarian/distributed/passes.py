@@ -31,7 +31,7 @@ from egalitarian.apply import (
 from egalitarian.distributed.agreement import all_finite, refuse_nonfinite
 from egalitarian.distributed.exchange import Bucket, buckets, exchanged
 from egalitarian.distributed.owners import Member
-from egalitarian.distributed.spread import is_dtensor, local
+from egalitarian.distributed.spread import is_dtensor, local, spread_of
 from egalitarian.select import Entry
 from egalitarian.transforms import ElementwiseTransform, MatrixTransform, Transform
 
@@ -188,6 +188,7 @@ def _remembered(member: Member, piece: Tensor, chain: Sequence[Transform], state
 
 
 def _kept(entry: Entry, memory: Memory) -> Memory:
+    """A pass's memory for the state: what has the shape of this rank's piece becomes a DTensor, counts stay plain."""
     parameter = entry.parameter
     if not is_dtensor(parameter):
         return memory
@@ -196,6 +197,18 @@ def _kept(entry: Entry, memory: Memory) -> Memory:
         key: sharded(value, parameter) if value.ndim >= len(shape) > 0 and value.shape[-len(shape) :] == shape else value
         for key, value in memory.items()
     }
+
+
+def placed(value: Tensor, like: Tensor) -> Tensor:
+    """A loaded memory with the placements of the one that it replaces: whole, or this rank's piece. All ranks call it."""
+    if is_dtensor(value) and is_dtensor(like) and _placement(value) == _placement(like):
+        return value
+    whole = value.full_tensor() if is_dtensor(value) else value  # type: ignore[attr-defined]
+    return sharded(spread_of(like).mine.of(whole).clone(), like) if is_dtensor(like) else whole
+
+
+def _placement(tensor: Any) -> tuple[Any, Any]:
+    return tensor.device_mesh, tensor.placements
 
 
 def sharded(piece: Tensor, like: Any) -> Tensor:

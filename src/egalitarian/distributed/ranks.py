@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch.distributed as dist
@@ -37,14 +38,18 @@ class Ranks:
         """The divided parameters."""
         self._estimates: list[tuple[Spread, bool, StepTime]] = []
         self.spreads: list[Spread] = []
-        """Of all parameters that other ranks hold, too."""
+        """Of the divided parameters and of each DistributedDataParallel."""
+        self._averaging: dict[Tensor, Any] = {}
+        """Which DistributedDataParallel averages the gradient of a parameter."""
 
     def arrange(self, entries: Sequence[Entry], stack: int | None) -> list[Entry]:
         """Finds owners for the matrices of these entries. Returns the entries that every rank computes by itself."""
+        self._averaging = _averaged(self._replicas)
         spreads = {entry: spread for entry in entries if (spread := self._spread(entry)) is not None}
         if stack is not None and any(is_dtensor(entry.parameter) for entry in spreads):
             raise NotImplementedError("a plan with stack= must have plain parameters, got DTensors; leave stack= out")
-        self.spreads = [spread for spread in spreads.values() if dist.get_world_size() > 1]
+        copies = [replicated((), each.process_group, next(each.parameters()).device) for each in self._replicas]
+        self.spreads = [spread for spread in (*spreads.values(), *copies) if dist.get_world_size() > 1]
         self.members, self._estimates = {}, []
         for group in dict.fromkeys(id(spread.group) for spread in spreads.values()):
             for copied in (False, True):
@@ -54,12 +59,19 @@ class Ranks:
 
     def step(self, settings: PassSettings, state: State) -> dict[str, Memory]:
         """One pass over the gradients of the divided parameters. Returns their memories."""
+        if any(map(_steps_alone, set(self._averaging.values()))):
+            raise RuntimeError(
+                "ranks that share matrices must step together on equal gradients, got join() or a hook for local SGD; "
+                "pass shard='replicate'"
+            )
         memories: dict[str, Memory] = self._passes(list(self.members.values()), settings, state)
         return memories
 
     def agreed(self, values: Sequence[Tensor]) -> list[Tensor]:
         """These values as the first rank has them, so that all ranks do the same."""
-        widest = max(self.spreads, key=lambda spread: len(spread.agreeing) * spread.ranks)
+        if any(map(_joins, self._replicas)):
+            raise RuntimeError("with until=, all ranks must step together, got join(); leave until= out, and call off()")
+        widest = max(self.spreads, key=lambda spread: prod(dist.get_world_size(group) for group in spread.agreeing))
         return of_the_first(values, widest.agreeing, widest.device)
 
     def release(self) -> None:
@@ -86,12 +98,14 @@ class Ranks:
         parameter = entry.parameter
         if is_dtensor(parameter):
             return spread_of(parameter)
-        if not entry.taken:
+        if entry.taken and hasattr(parameter, "_st_info"):
+            raise NotImplementedError(
+                f"{entry.name!r} must be a DTensor or whole, got the shard that DistributedDataParallel makes of one; "
+                f"use fully_shard next to tensor parallelism"
+            )
+        if not entry.taken or parameter not in self._averaging:
             return None
-        for module in self._replicas:
-            if any(parameter is each for each in module.parameters()):
-                return replicated(entry.shape, module.process_group, parameter.device)
-        return None
+        return replicated(entry.shape, self._averaging[parameter].process_group, parameter.device)
 
     def _owned(self, entries: Sequence[Entry], spreads: Mapping[Entry, Spread], stack: int | None) -> dict[Entry, Member]:
         """The members of one group, all in pieces or all whole on every rank."""
@@ -113,6 +127,27 @@ class Ranks:
         if not shares and spread.copied and not is_dtensor(taken[0].parameter):
             return left
         return left | {member.entry: member for member in members}
+
+
+def _averaged(replicas: Sequence[Any]) -> dict[Tensor, Any]:
+    """The parameters whose gradients are equal on all ranks of a DistributedDataParallel, with the outermost one."""
+    found: dict[Tensor, Any] = {}
+    for module in replicas:
+        if not _steps_alone(module):
+            named = module.module.named_parameters()
+            found = {**{each: module for name, each in named if name not in module.parameters_to_ignore}, **found}
+    return found
+
+
+def _steps_alone(module: Any) -> bool:
+    """Whether its ranks may step apart: in `join()`, or with the hook of torch's local SGD."""
+    return _joins(module) or any(type(state).__name__ == "PostLocalSGDState" for _, state in module._comm_hooks)
+
+
+def _joins(module: Any) -> bool:
+    """Whether it is in `join()`, where a rank without further data makes no steps."""
+    enabled: bool = module._join_config.enable
+    return enabled
 
 
 def _note(member: Member) -> str:

@@ -19,8 +19,8 @@ from torch import Tensor
 Group = Any
 """A `torch.distributed.ProcessGroup`, which some builds of torch do not have."""
 
-_groups: WeakKeyDictionary[Any, dict[tuple[int, ...], Group]] = WeakKeyDictionary()
-"""Groups over several axes of a mesh, by mesh."""
+_groups: WeakKeyDictionary[Group, dict[tuple[int, ...], Group]] = WeakKeyDictionary()
+"""Groups over several axes of a mesh, by their ranks. They end with the world that they are part of."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,11 @@ def spread_of(parameter: Any) -> Spread:
     if coordinate is None:
         raise ValueError(f"the mesh of a parameter must have this rank, got {mesh} on rank {dist.get_rank()}; leave it out")
     axes = tuple(axis for axis, placement in enumerate(placements) if not placement.is_replicate())
+    if any((mesh.mesh.diff(dim=axis) < 0).any() for axis in axes):  # a group sorts its ranks
+        raise NotImplementedError(
+            f"a mesh must number its ranks upwards along the axes that divide a parameter, got {mesh.mesh.tolist()}; build "
+            f"it with init_device_mesh"
+        )
     group = _group(mesh, axes or tuple(range(mesh.ndim)), coordinate)
     pieces = tuple(
         _piece(shape, mesh.shape, placements, (mesh.mesh == member).nonzero()[0].tolist())
@@ -127,10 +132,10 @@ def _group(mesh: Any, axes: tuple[int, ...], coordinate: Sequence[int]) -> Group
     ranks = sorted(mesh.mesh[here].flatten().tolist())
     if len(ranks) == dist.get_world_size():
         return dist.group.WORLD
-    known = _groups.setdefault(mesh, {})
-    if axes not in known:
-        known[axes] = dist.new_group(ranks, use_local_synchronization=True)
-    return known[axes]
+    known = _groups.setdefault(dist.group.WORLD, {})
+    if tuple(ranks) not in known:
+        known[tuple(ranks)] = dist.new_group(ranks, use_local_synchronization=True)
+    return known[tuple(ranks)]
 
 
 def _piece(shape: Sequence[int], sizes: Sequence[int], placements: Sequence[Any], coordinate: Sequence[int]) -> Piece:

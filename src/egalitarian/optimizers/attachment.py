@@ -238,7 +238,7 @@ class Attachment:
             self._state = State(self._state.step, self._memories())
         if self._state.step:
             _STEPPED.add(self.optimizer)
-        self._engine.captures.release()
+        self._engine.release()
         self._removed = True
         if getattr(self.optimizer, "_egalitarian", None) is self:
             del self.optimizer._egalitarian, self.optimizer.__reduce_ex__

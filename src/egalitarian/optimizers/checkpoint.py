@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from egalitarian.apply import State, loaded_memory
 from egalitarian.checks import check_integer, check_mapping
+from egalitarian.distributed import placed
 from egalitarian.optimizers.notices import warn_user
 from egalitarian.optimizers.until import Setting, Switch
 from egalitarian.select import Entry, Plan
@@ -70,7 +71,12 @@ def checked(
     check_mapping("tiers", tiers, _RETURNED)
     check_mapping("tensors", tensors, _RETURNED)
     doubt = _left_open(state_dict, plan, held)
-    loaded = Loaded(State(state_dict["step"], loaded_memory(memories(), tensors)), switch.checked(state_dict), dict(tiers))
+    current = memories()
+    memory = {
+        name: {key: placed(value, current[name][key]) for key, value in kept.items()}
+        for name, kept in loaded_memory(current, tensors).items()
+    }
+    loaded = Loaded(State(state_dict["step"], memory), switch.checked(state_dict), dict(tiers))
     if doubt and not (doubt == UNTOLD and tensors):  # memories have been compared by name
         warn_user(doubt)
     if switch.stays_off(loaded.setting, state_dict):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from egalitarian.apply import PassSettings, State, gradient_dtype, initial_memory
+from egalitarian.apply import PassSettings, State, gradient_dtype
 from egalitarian.checks import check_bool, check_number
 from egalitarian.distributed import Sharing, check_sharing
 from egalitarian.optimizers.autocast import Autocast
@@ -188,10 +188,8 @@ class EGD(torch.optim.SGD):
 
     def _initialise_memories(self) -> None:
         """Creates the filters' initial memory, for a checkpoint to be loaded into."""
-        entries = self._entries()
-        kept = self._remembered(entries)
-        fresh = [entry for entry in entries if entry.name not in kept.tensors]
-        self._remember(State(kept.step, initial_memory(fresh, self._chain, self._stack)))
+        kept = self._remembered(self._entries())
+        self._remember(State(kept.step, self._engine.memories(self.param_groups, kept)))
 
     def _remembered(self, entries: Sequence[Entry]) -> State:
         tensors: dict[str, dict[str, Tensor]] = {}

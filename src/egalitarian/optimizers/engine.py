@@ -15,6 +15,7 @@ from egalitarian.apply import (
     State,
     affected,
     check_chain,
+    check_gradients,
     copied_in_place,
     gradients_of,
     initial_memory,
@@ -84,8 +85,11 @@ class Engine:
         self.entries(groups)
         if self._equalizes and self._steps < STEPS_BEFORE_WARNING:
             self._warn_if_idle()
-        divided = self.ranks.step(settings, state) if self.ranks.members else {}
-        after: State = transform_gradients(gradients_of(self._here), self._batches, settings, state, self.captures)
+        gradients, divided = gradients_of(self._here), {}
+        if self.ranks.members:
+            check_gradients(gradients, settings)  # at first, so that an error leaves all gradients as they were
+            divided = self.ranks.step(settings, state)
+        after: State = transform_gradients(gradients, self._batches, settings, state, self.captures)
         after = State(after.step, {**after.tensors, **divided}) if divided else after
         capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()  # the user captures
         return copied_in_place(state, after) if capturing else after
@@ -100,8 +104,7 @@ class Engine:
             named = list(self._named(groups))
             entries = [self._describe(name, parameter, group) for name, parameter, group in named]
             self._check(entries)
-            self.captures.release()
-            self.ranks.release()
+            self.release()
             check_chain(self.chain, entries, self.stack)
             here = self.ranks.arrange(affected(entries, self.chain), self.stack)
             self._keep_names(named)
@@ -109,6 +112,11 @@ class Engine:
             self._here = here
             self._group_of = {parameter: group for _, parameter, group in named}
         return self._entries
+
+    def release(self) -> None:
+        """Frees CUDA graphs."""
+        self.captures.release()
+        self.ranks.release()
 
     def decay(self, entry: Entry, decay: float | None = None) -> float:
         """The decay to add to a gradient: as given, or the group's `decay_before`; negated if the optimizer maximizes."""

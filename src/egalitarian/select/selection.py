@@ -338,6 +338,8 @@ def _way_out(model: nn.Module | Mapping[str, Tensor], plan: Plan) -> str:
         return "the model has no parameters"
     if isinstance(model, nn.Module) and any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         return "make the plan from the module before scripting"
+    if isinstance(model, nn.Module) and any(type(each).__name__ == "FullyShardedDataParallel" for each in model.modules()):
+        return "flat shards (FSDP1) are not matrices: use FSDP2 or DDP"
     if any(entry.reason.startswith("output head") for entry in plan):
         frozen = "unfreeze hidden layers, " if any(entry.frozen for entry in plan) else ""
         return f"{frozen}take the output head with head=None, or choose matrices with include="

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -143,11 +144,15 @@ class Deadly(eg.Polar):
 def die(rank: int, world: int, folder: Path) -> None:
     store = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(seconds=20))
+    failed = ""
     try:
         trained("fsdp", rank, world, model="mlp", chain=Deadly())
     except RuntimeError as error:
-        (folder / f"{rank}.txt").write_text(str(error))
-        raise SystemExit(3) from None
+        failed = str(error)
+    (folder / f"{rank}.txt").write_text(failed)
+    gc.collect()  # else gloo's threads would abort at exit now and then
+    dist.destroy_process_group()
+    raise SystemExit(3 if failed else 0)
 
 
 def test_when_a_rank_dies_in_a_step_the_others_end_with_an_error(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ $(CLUSTER)/.installed: pyproject.toml constraints.txt constraints-cluster.txt
 	$(CLUSTER)/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt -c constraints-cluster.txt -e '.[cluster]'
 	@touch $@
 
-test-cluster: $(CLUSTER)/.installed  ## tests on real clusters: Ray, and Debian's Slurm, which is installed if there is none
+test-cluster: $(CLUSTER)/.installed  ## tests of several processes, and on real clusters: Ray, and Debian's Slurm, which is installed if there is none
 	tests/cluster/slurm
-	OMP_NUM_THREADS=1 $(CLUSTER)/bin/python -m pytest -q tests/cluster
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/python -m pytest -q tests/distributed tests/cluster
 
 test-slow: $(STAMP)  ## the slow tests: torch.compile, training
 	$(VENV)/bin/python -m pytest -q -m slow

@@ -139,6 +139,7 @@ import os, runpy, signal, sys
 def interrupt(event, arguments):
     if event == "import" and arguments[0] == {module!r}:
         os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 sys.argv = ["egalitarian", "list"]
 sys.addaudithook(interrupt)
 {start}

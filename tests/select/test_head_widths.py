@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -383,3 +383,37 @@ def test_a_layer_before_the_features_of_the_head_is_no_head_for_sure() -> None:
     assert "though nothing takes the outputs of 'align' either" in eg.matrices(model).doubts[0]
     assert heads(model, example=example) == ["end.weight"]
     assert eg.matrices(model, example=example).doubts == ()
+
+
+class Points(nn.Module):
+    """Features of points, and a head on them: also the inner net of a `Cloud`."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.features = nn.Conv1d(3, 32, 1)
+        self.fc1, self.fc2 = nn.Linear(32, 16), nn.Linear(16, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.fc2(self.fc1(self.features(x).amax(2)).relu()))
+
+
+class Cloud(Points):
+    """As PointNet: what the inner net puts out turns the points."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+        outer = dict(self._modules)
+        self._modules.clear()
+        self.turn = Points(9)
+        self._modules.update(outer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.turn(x).view(-1, 3, 3) @ x)
+
+
+def test_an_end_inside_of_a_part_that_is_like_the_head_is_uncertain() -> None:
+    plan = eg.matrices(Cloud())
+    assert "though 'turn.fc2' is inside of a part" in plan.doubts[0]
+    plan = eg.matrices(Cloud(), example=torch.randn(2, 3, 4))
+    assert not plan.doubts
+    assert {entry.name for entry in plan.left if entry.reason == "output head"} == {"fc2.weight"}

@@ -136,6 +136,9 @@ def _judged(graph: Graph) -> _Verdict:
         why = "by names and order, though nothing takes the outputs of {} either"
     if heads and not why and graph.may_chain(heads):
         why = "by the widths of the layers, though each block may take a part of what the one before puts out"
+    depth = max((len(layer.around) for layer in verdict.heads), default=0)
+    if not why and (deeper := [layer for layer in heads if layer not in verdict.heads and len(layer.around) > depth]):
+        rivals, why = deeper, "as layers that are alike, though {} {} inside of a part, whose end may be used in the model"
     return _Verdict(heads, rivals, why, verdict.certain)
 
 

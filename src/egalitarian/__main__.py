@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import signal
@@ -57,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         return 130
+    finally:  # a second Ctrl-C would interrupt Python's end, which prints a traceback; what is registered last runs first
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     if arguments == ["--version"]:
         print(f"egalitarian {egalitarian.__version__}")
         return 0

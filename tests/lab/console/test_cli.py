@@ -171,3 +171,19 @@ def test_a_command_leaves_the_handler_of_ctrl_c_as_it_was(capfd) -> None:
     before = signal.getsignal(signal.SIGINT)
     assert main(["--version"]) == 0
     assert signal.getsignal(signal.SIGINT) is before
+
+
+LATE = """
+import atexit, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from egalitarian.__main__ import main
+sys.exit(main(["list"]))
+"""
+
+
+def test_ctrl_c_while_python_ends_changes_nothing() -> None:
+    """The signal is real, and comes while functions that run at the end are called."""
+    process = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "addition-97" in process.stdout

@@ -7,8 +7,8 @@ step before. `Batches` keeps what depends on shapes alone, so that a step does n
 from egalitarian.apply.batch import Batch, Batches
 from egalitarian.apply.captured import Captures
 from egalitarian.apply.equalize import affected, check_chain, equalize_
-from egalitarian.apply.gradients import PassSettings, decay_before, filtered, replaced_gradient, write_gradient
-from egalitarian.apply.passes import check_gradient, check_gradients, gradients_of, transform_gradients
+from egalitarian.apply.gradients import PassSettings, filtered, prepared_gradient, replaced_gradient, write_gradient
+from egalitarian.apply.passes import check_gradient, check_gradients, gradients_of, refuse_nonfinite, transform_gradients
 from egalitarian.apply.state import State, copied_in_place, gradient_dtype, initial_memory, loaded_memory, start
 
 __all__ = [
@@ -22,13 +22,14 @@ __all__ = [
     "check_gradient",
     "check_gradients",
     "copied_in_place",
-    "decay_before",
     "equalize_",
     "filtered",
     "gradient_dtype",
     "gradients_of",
     "initial_memory",
     "loaded_memory",
+    "prepared_gradient",
+    "refuse_nonfinite",
     "replaced_gradient",
     "start",
     "transform_gradients",

@@ -141,12 +141,19 @@ def _choose(use: Tensor | None, new: Tensor, old: Tensor) -> Tensor:
     return new if use is None else torch.where(broadcast(use, new), new, old)
 
 
-def prepared_gradient(entry: Entry, grad: Tensor, settings: PassSettings) -> Tensor:
-    """The gradient that the transforms see: unscaled, with the decay that comes before them."""
+def prepared_gradient(entry: Entry, grad: Tensor, settings: PassSettings, weight: Tensor | None = None) -> Tensor:
+    """The gradient that the transforms see: unscaled, with the decay that comes before them.
+
+    Args:
+        entry: whose gradient it is.
+        grad: the gradient, or a shard of it.
+        settings: of the pass.
+        weight: the same shard of the parameter; None is the whole parameter.
+    """
     if settings.grad_scale is not None:
         grad = grad / settings.grad_scale.to(grad.device)
     decay = decay_before(entry, settings)
-    return grad.add(entry.parameter, alpha=decay) if decay else grad
+    return grad.add(entry.parameter if weight is None else weight, alpha=decay) if decay else grad
 
 
 def decay_before(entry: Entry, settings: PassSettings) -> float:

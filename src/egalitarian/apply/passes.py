@@ -74,7 +74,8 @@ def check_gradients(gradients: Sequence[Gradient], settings: PassSettings) -> No
     for entry, grad in gradients:
         check_gradient(entry, grad, entry.shape, scaled=settings.grad_scale is not None)
     if settings.on_nonfinite == "raise":
-        _raise_nonfinite(gradients)
+        for entry, grad in gradients:
+            refuse_nonfinite(entry, int((~torch.isfinite(grad)).sum()))
 
 
 def check_gradient(entry: Entry, grad: Tensor, shape: tuple[int, ...], scaled: bool) -> None:
@@ -106,11 +107,9 @@ def refuse_distributed(name: str, tensor: Tensor) -> None:
         )
 
 
-def _raise_nonfinite(gradients: Iterable[Gradient]) -> None:
-    for entry, grad in gradients:
-        count = int((~torch.isfinite(grad)).sum())
-        if count:
-            raise FloatingPointError(
-                f"the gradient of {entry.name!r} must be finite, got {count} non-finite of {grad.numel()} entries; "
-                f"lower the learning rate, or pass on_nonfinite='keep' to leave such gradients unchanged"
-            )
+def refuse_nonfinite(entry: Entry, count: int) -> None:
+    if count:
+        raise FloatingPointError(
+            f"the gradient of {entry.name!r} must be finite, got {count} non-finite of {entry.parameter.numel()} entries; "
+            f"lower the learning rate, or pass on_nonfinite='keep' to leave such gradients unchanged"
+        )

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from egalitarian.apply import refuse_nonfinite
 from egalitarian.distributed.owners import Member
 from egalitarian.distributed.spread import Group, Spread
 
@@ -32,7 +33,7 @@ def all_finite(members: Sequence[Member], pieces: Sequence[Tensor]) -> list[Tens
     return flags
 
 
-def refuse_nonfinite(members: Sequence[Member], pieces: Sequence[Tensor]) -> None:
+def refuse_nonfinite_together(members: Sequence[Member], pieces: Sequence[Tensor]) -> None:
     """Raises on every rank if a gradient is not finite on one of them."""
     counts = [int((~torch.isfinite(piece)).sum()) for piece in pieces]
     for spread, indices in _groups(members).items():
@@ -41,12 +42,7 @@ def refuse_nonfinite(members: Sequence[Member], pieces: Sequence[Tensor]) -> Non
         for index, count in zip(indices, packed.tolist(), strict=True):
             counts[index] = count
     for member, count in zip(members, counts, strict=True):
-        if count:
-            raise FloatingPointError(
-                f"the gradient of {member.entry.name!r} must be finite, got {count} non-finite of "
-                f"{member.entry.parameter.numel()} entries; lower the learning rate, or pass on_nonfinite='keep' to leave "
-                f"such gradients unchanged"
-            )
+        refuse_nonfinite(member.entry, count)
 
 
 def _groups(members: Sequence[Member]) -> dict[Spread, list[int]]:

@@ -20,15 +20,15 @@ from egalitarian.apply import (
     PassSettings,
     State,
     check_gradient,
-    decay_before,
     filtered,
     gradient_dtype,
+    prepared_gradient,
     replaced_gradient,
     start,
     transform_gradients,
     write_gradient,
 )
-from egalitarian.distributed.agreement import all_finite, refuse_nonfinite
+from egalitarian.distributed.agreement import all_finite, refuse_nonfinite_together
 from egalitarian.distributed.exchange import Bucket, buckets, exchanged
 from egalitarian.distributed.owners import Member
 from egalitarian.distributed.spread import is_dtensor, local, spread_of
@@ -81,8 +81,11 @@ class Passes:
         for member, grad in zip(members, grads, strict=True):
             check_gradient(member.entry, grad, member.spread.mine.sizes, scaled=settings.grad_scale is not None)
         if settings.on_nonfinite == "raise":
-            refuse_nonfinite(members, grads)
-        prepared = [_prepared(member, grad, settings) for member, grad in zip(members, grads, strict=True)]
+            refuse_nonfinite_together(members, grads)
+        prepared = [
+            prepared_gradient(member.entry, grad, settings, local(member.entry.parameter))
+            for member, grad in zip(members, grads, strict=True)
+        ]
         if settings.observe is not None:
             _observe(members, prepared, settings)
         new = list(prepared)
@@ -144,13 +147,6 @@ def _shard(parameter: Any) -> Tensor:
     if is_dtensor(grad) and grad.placements != parameter.placements:
         grad = replaced_gradient(parameter, grad.redistribute(parameter.device_mesh, parameter.placements))
     return local(grad)
-
-
-def _prepared(member: Member, grad: Tensor, settings: PassSettings) -> Tensor:
-    if settings.grad_scale is not None:
-        grad = grad / settings.grad_scale.to(grad.device)
-    decay = decay_before(member.entry, settings)
-    return grad.add(local(member.entry.parameter), alpha=decay) if decay else grad
 
 
 def _whole(member: Member, piece: Tensor) -> Tensor:

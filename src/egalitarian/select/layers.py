@@ -3,7 +3,7 @@
 The widths of two layers say how the one may feed the other (`Feeding`). Three rules exclude what is unlikely:
 
 - Sequentials keep their order. A layer feeds the next child only, and nothing outside unless it is in the last child.
-- Order of registration. Only a later layer takes outputs in part or beside others, or is a convolution fed by a Linear.
+- Order of registration. Only a later layer takes outputs in part or with others, or is a convolution fed by a Linear.
 - Every convolution needs a taker. If only the Linear right behind it fits, then that one takes nothing else.
 """
 
@@ -165,7 +165,7 @@ class Graph:
         return next((layers[0] for layers in inside if layers[-1] is end), end)
 
     def _feeding(self, one: Layer, other: Layer) -> Feeding | None:
-        """How the one may feed the other. Only a layer that is registered later takes outputs in part, or beside others."""
+        """How the one may feed the other. Only a layer that is registered later takes outputs in part, or with others."""
         how = self._fitting(one, other)
         if how or other.order <= one.order or not self._may_follow(one, other):
             return how
@@ -239,23 +239,23 @@ class Graph:
 
     def alike(self, heads: list[Layer]) -> list[Layer]:
         """The heads, and other layers that look like them: they have as many outputs, or start from the same features."""
-        found = [layer for layer in self._beside(heads) if not self._is_joined(layer, heads)]
+        found = [layer for layer in self._similar_ends(heads) if not self._is_joined(layer, heads)]
         return heads + [layer for layer in found if any(self._are_alike(layer, head) for head in heads)]
 
     def doubtful(self, heads: list[Layer]) -> list[Layer]:
-        """Other layers that may be heads: nothing takes their outputs, or only in part or beside others."""
-        beside = self._beside(heads)
-        return [layer for layer in self._candidates(heads) if layer in beside or not any(self.takers(layer))]
+        """Other layers that may be heads: nothing takes their outputs, or only in part or with others."""
+        similar = self._similar_ends(heads)
+        return [layer for layer in self._candidates(heads) if layer in similar or not any(self.takers(layer))]
 
     def _candidates(self, heads: list[Layer]) -> list[Layer]:
         others = [layer for layer in self.ends if layer not in heads and not layer.is_named(_ASIDE)]
         return [layer for layer in others if not any(self._is_within(layer, head) for head in heads)]
 
-    def _beside(self, heads: list[Layer]) -> list[Layer]:
+    def _similar_ends(self, heads: list[Layer]) -> list[Layer]:
         """What ends like one of the heads: with as many inputs or outputs, or in a Sequential with as many inputs."""
-        return [layer for layer in self._candidates(heads) if any(self._ends_beside(layer, head) for head in heads)]
+        return [layer for layer in self._candidates(heads) if any(self._ends_like(layer, head) for head in heads)]
 
-    def _ends_beside(self, layer: Layer, head: Layer) -> bool:
+    def _ends_like(self, layer: Layer, head: Layer) -> bool:
         """For the twin of a head, which has the same widths, layers that are registered earlier do not count."""
         inputs, outputs = layer.inputs == head.inputs, layer.outputs == head.outputs
         common = inputs or outputs or self._entry(layer).inputs == self._entry(head).inputs
@@ -273,7 +273,7 @@ class Graph:
         return same or layer.outputs == head.outputs
 
     def _is_joined(self, layer: Layer, heads: list[Layer]) -> bool:
-        """Whether its outputs, in part or beside others, explain the width of a later layer.
+        """Whether its outputs, in part or with others, explain the width of a later layer.
 
         If a head has as many outputs, only multiples of that width count: there it would be joined with layers like it.
         """

@@ -128,7 +128,7 @@ def _layer(owner: Owner, parameter: Tensor, output: int) -> Layout:
 
 
 def _is_router(owner: Owner) -> bool:
-    """Whether it chooses among experts by a weight (experts, hidden): by its class, or by its name beside experts."""
+    """Whether it chooses among experts by a weight (experts, hidden): by its class, or by its name next to experts."""
     if type(owner.layer).__name__.endswith("Router"):
         return True
     holder, name = owner.site or (owner.layer, "")

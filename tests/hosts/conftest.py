@@ -24,3 +24,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise pytest.UsageError(f"these tests need {', '.join(missing)}; run them with `make test-hosts`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lightning warns where Slurm is installed, as after `make test-cluster`."""
+    config.addinivalue_line("filterwarnings", "ignore:The `srun` command is available")

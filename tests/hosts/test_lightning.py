@@ -32,7 +32,6 @@ from egalitarian.integrations.lightning import EGDCallback
 from egalitarian.integrations.tensorboard import SpectrumWriter
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*`srun` command"),  # on machines with Slurm
     pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
     pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*"),
